@@ -1,0 +1,221 @@
+"""Which transitions an update sees, and how they are fetched: index arithmetic on the device.
+
+`choose` turns (key, step) into transition numbers and `gather` into a `Batch`; both are pure, so
+neither chunk length nor logging can change what a run sees, and a resumed run sees the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Shaped, UInt32
+
+from leeward.data.dataset import Dataset
+from leeward.errors import DataError
+from leeward.types import Batch, Box, PRNGKey, Step
+
+Sampling = Literal["uniform", "epoch"]
+
+
+class Scaling(eqx.Module):
+    """The affine maps between the environment's units and the networks'. Saved with every policy.
+
+    Observations are standardised, actions mapped from their box to [−1, 1].
+    """
+
+    observation_mean: Float[Array, "*obs"]
+    observation_std: Float[Array, "*obs"]
+    action_center: Float[Array, "A"]
+    action_scale: Float[Array, "A"]
+
+    def normalize(self, observation: Shaped[Array, "*batch"]) -> Shaped[Array, "*batch"]:
+        """Observations as the networks see them; images (uint8) are left to the encoder."""
+        if observation.dtype == jnp.uint8:
+            return observation
+        mean = jnp.broadcast_to(self.observation_mean, observation.shape)
+        return (observation - mean) / jnp.broadcast_to(self.observation_std, observation.shape)
+
+    def to_environment(self, action: Shaped[Array, "*batch"]) -> Shaped[Array, "*batch"]:
+        """Network actions in [−1, 1] as the environment's; integers unchanged."""
+        if jnp.issubdtype(action.dtype, jnp.integer):
+            return action
+        scale = jnp.broadcast_to(self.action_scale, action.shape)
+        return action * scale + jnp.broadcast_to(self.action_center, action.shape)
+
+    def to_network(self, action: Shaped[Array, "*batch"]) -> Shaped[Array, "*batch"]:
+        """The environment's actions as the networks', in [−1, 1]; integers unchanged."""
+        if jnp.issubdtype(action.dtype, jnp.integer):
+            return action
+        center = jnp.broadcast_to(self.action_center, action.shape)
+        return (action - center) / jnp.broadcast_to(self.action_scale, action.shape)
+
+
+class DeviceData(NamedTuple):
+    """A data set on the device, in network units. R rows, T transitions."""
+
+    observation: Shaped[Array, "R *obs"]
+    action: Shaped[Array, "R *act"]
+    reward: Float[Array, " R"]
+    termination: Bool[Array, " R"]
+    start: Int[Array, " T"]
+    steps_left: Int[Array, " T"]
+    next_observation: Shaped[Array, "T *obs"] | None
+
+
+def fit_scaling(dataset: Dataset, normalize_observations: bool) -> Scaling:
+    """Mean and std + 1e-3 of the observations that start a transition (TD3+BC, section 4).
+
+    Without `normalize_observations`, and for images, the observation map is the identity.
+    """
+    space = dataset.action_space
+    if isinstance(space, Box):
+        low, high = np.array(space.low, np.float64), np.array(space.high, np.float64)
+        center, scale = (low + high) / 2, (high - low) / 2
+    else:
+        center, scale = np.zeros(1), np.ones(1)
+    shape = dataset.observation.shape[1:]
+    mean, std = np.zeros(shape), np.ones(shape)
+    if normalize_observations and dataset.observation.dtype != np.uint8:
+        used = dataset.observation[dataset.start]
+        mean = used.mean(axis=0, dtype=np.float64)
+        std = used.std(axis=0, dtype=np.float64) + 1e-3
+    return Scaling(*(jnp.asarray(v, jnp.float32) for v in (mean, std, center, scale)))
+
+
+def to_device(dataset: Dataset, scaling: Scaling) -> DeviceData:
+    """The data in network units, on the default device."""
+    if dataset.transitions == 0:
+        raise DataError(f"{dataset.metadata.get('name', 'the data set')} has no transition left")
+    action = dataset.action
+    if isinstance(dataset.action_space, Box):
+        # An action on the bound must stay on it: rounding could leave the box by one bit.
+        action = np.asarray(jnp.clip(scaling.to_network(jnp.asarray(action)), -1.0, 1.0))
+    observation = jax.jit(scaling.normalize)(jnp.asarray(dataset.observation))
+    next_observation = None
+    if dataset.next_observation is not None:
+        next_observation = jax.jit(scaling.normalize)(jnp.asarray(dataset.next_observation))
+    return DeviceData(
+        observation=observation,
+        action=jnp.asarray(action),
+        reward=jnp.asarray(dataset.reward, jnp.float32),
+        termination=jnp.asarray(dataset.termination),
+        start=jnp.asarray(dataset.start, jnp.int32),
+        steps_left=jnp.asarray(dataset.steps_left()),
+        next_observation=next_observation,
+    )
+
+
+def choose(
+    sampling: Sampling, count: int, batch_size: int, seed_key: PRNGKey, key: PRNGKey, step: Step
+) -> Int[Array, " B"]:
+    """Numbers of the transitions of one update.
+
+    "uniform" draws with replacement from `key`. "epoch" walks a permutation of all transitions
+    that depends on `seed_key` and the epoch alone; the short batch at its end is dropped.
+    """
+    if sampling == "uniform":
+        return jax.random.randint(key, (batch_size,), 0, count)
+    batches = count // batch_size
+    epoch_key = jax.random.fold_in(seed_key, step // batches)
+    position = (step % batches) * batch_size + jnp.arange(batch_size)
+    return permute(position, count, epoch_key)
+
+
+def permute(position: Int[Array, " B"], count: int, key: PRNGKey) -> Int[Array, " B"]:
+    """Where a pseudo-random permutation of 0 … count − 1, drawn by `key`, sends each position.
+
+    A four-round Feistel network on the next even number of bits, applied again wherever it leaves
+    the range (cycle walking): memory and time do not depend on `count`, and any position can be
+    asked for alone, which is what makes epochs resumable.
+    """
+    half = max(1, ((count - 1).bit_length() + 1) // 2)
+    mask = jnp.uint32((1 << half) - 1)
+    round_key = jax.random.bits(key, (4,), jnp.uint32)
+
+    def mix(value: UInt32[Array, " B"], salt: UInt32[Array, ""]) -> UInt32[Array, " B"]:
+        value = (value ^ jnp.broadcast_to(salt, value.shape)) * jnp.uint32(0x9E3779B1)
+        value = (value ^ (value >> 15)) * jnp.uint32(0x85EBCA77)
+        return (value ^ (value >> 13)) & mask
+
+    def feistel(value: UInt32[Array, " B"]) -> UInt32[Array, " B"]:
+        left, right = value >> half, value & mask
+        for i in range(4):
+            left, right = right, left ^ mix(right, round_key[i])
+        return (left << half) | right
+
+    def outside(value: UInt32[Array, " B"]) -> Bool[Array, ""]:
+        return jnp.any(value >= count)
+
+    def again(value: UInt32[Array, " B"]) -> UInt32[Array, " B"]:
+        return jnp.where(value >= count, feistel(value), value)
+
+    walked = jax.lax.while_loop(outside, again, feistel(position.astype(jnp.uint32)))
+    return walked.astype(jnp.int32)
+
+
+def gather(
+    data: DeviceData, index: Int[Array, " B"], discount: Float[Array, ""] | float, n_step: int = 1
+) -> Batch:
+    """The transitions `index` as a batch; rewards of `n_step` steps are summed with discounts.
+
+    An n-step walk stops early at a termination, an episode's end or a row without a successor; it
+    then bootstraps from where it stopped, with the discount of the steps it made.
+    """
+    row = data.start[index]
+    walked = jnp.ones_like(index)
+    reward = data.reward[row]
+    if n_step > 1:
+        walked = jnp.minimum(n_step, data.steps_left[index])
+        ahead = row[:, None] + jnp.arange(n_step)[None, :]  # [B, n]
+        within = jnp.arange(n_step)[None, :] < walked[:, None]
+        weight = jnp.where(within, jnp.power(discount, jnp.arange(n_step))[None, :], 0.0)
+        # Rows past the walk are masked, so clamping them to the data is harmless.
+        last = data.reward.shape[0] - 1
+        reward = (weight * data.reward[jnp.minimum(ahead, last)]).sum(axis=1)
+    end_row = row + walked  # the row after the last step walked
+    last_row = data.observation.shape[0] - 1
+    if data.next_observation is None:
+        next_observation = data.observation[jnp.minimum(end_row, last_row)]
+    else:
+        next_observation = data.next_observation[index]
+    return Batch(
+        observation=data.observation[row],
+        action=data.action[row],
+        reward=reward,
+        next_observation=next_observation,
+        next_action=data.action[jnp.minimum(end_row, last_row)],
+        termination=data.termination[end_row - 1].astype(jnp.float32),
+        discount=jnp.power(jnp.float32(discount), walked),
+        index=index,
+    )
+
+
+def check_sampling(dataset: Dataset, sampling: Sampling, batch_size: int, n_step: int) -> None:
+    """Raises DataError where a batch of this kind cannot be drawn from the data."""
+    name = dataset.metadata.get("name", "the data set")
+    if sampling == "epoch" and dataset.transitions < batch_size:
+        raise DataError(
+            f"{name} has {dataset.transitions} transitions, fewer than one batch of {batch_size}: "
+            "use --sampling uniform or a smaller --batch-size"
+        )
+    if n_step > 1 and not dataset.next_rows_chain():
+        raise DataError(
+            f"{name} keeps next observations that do not chain row to row, so n-step returns "
+            "cannot be computed: use --n-step 1"
+        )
+
+
+def sample(
+    config: Any, sampling: Sampling, data: DeviceData, seed_key: PRNGKey, key: PRNGKey, step: Step
+) -> Batch:
+    """The batch of one update, by the config's batch size, discount and n-step (where it has them).
+
+    `seed_key` is the run's key (it fixes the permutation of epochs), `key` this update's.
+    """
+    count = data.start.shape[0]
+    index = choose(sampling, count, config.batch_size, seed_key, key, step)
+    return gather(data, index, getattr(config, "discount", 1.0), getattr(config, "n_step", 1))

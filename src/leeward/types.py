@@ -1,0 +1,113 @@
+"""The core types: what flows between data, algorithms and the training engine. No logic.
+
+Axis letters in comments: B batch, E ensemble, N runs (seeds × settings), R rows, T transitions,
+A action size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from jaxtyping import Array, Float, Int, Key, Shaped
+
+Metrics = dict[str, Float[Array, ""]]
+"""Scalars named "part/quantity"; the same names at every call. NaN means "not measured"."""
+
+
+class Box(NamedTuple):
+    """Continuous actions between two bounds, one pair a dimension, in the environment's units."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of action dimensions A."""
+        return len(self.low)
+
+
+class Discrete(NamedTuple):
+    """Integer actions 0 … size − 1."""
+
+    size: int
+
+
+class Spec(NamedTuple):
+    """Shapes and dtypes of one problem; hashable, so a static argument of compiled programs."""
+
+    observation_shape: tuple[int, ...]
+    observation_dtype: str
+    action: Box | Discrete
+
+
+class Batch(NamedTuple):
+    """Transitions in network units: observations normalised, continuous actions in [−1, 1].
+
+    `discount` is γ to the number of steps that `reward` sums (1 unless n-step), so that the target
+    is always reward + discount · (1 − termination) · next value. `index` is the position of each
+    transition in the data, for columns that an algorithm computed once and gathers.
+    """
+
+    observation: Shaped[Array, "B *obs"]
+    action: Float[Array, "B A"] | Int[Array, " B"]
+    reward: Float[Array, " B"]
+    next_observation: Shaped[Array, "B *obs"]
+    next_action: Float[Array, "B A"] | Int[Array, " B"]
+    termination: Float[Array, " B"]  # 1.0 only where the task ended; never for a time limit
+    discount: Float[Array, " B"]
+    index: Int[Array, " B"]
+
+
+PRNGKey = Key[Array, ""]
+Step = Int[Array, ""]
+UpdateFn = Callable[[Any, Any, Batch, PRNGKey, Step], tuple[Any, Metrics]]
+"""(config, state, batch, key, step) → (state, metrics). Pure."""
+ActFn = Callable[[Any, Shaped[Array, "B *obs"], PRNGKey], Array]
+"""(policy, observation [B, *obs], key) → action [B, A] in [−1, 1], or [B] integers. Pure."""
+
+
+class EarlyStopping(NamedTuple):
+    """How a phase measures itself on episodes held out of training, and when it gives up.
+
+    `loss(config, state, batch)` returns one number a transition [B]; the engine averages it over
+    all held-out transitions every `every(config)` steps and stops a run after `patience(config)`
+    measurements without improvement, going back to its best state.
+    `fraction(config)` is the share of episodes held out; 0 switches early stopping off.
+    """
+
+    loss: Callable[[Any, Any, Batch], Float[Array, " B"]]
+    fraction: Callable[[Any], float]
+    every: Callable[[Any], int]
+    patience: Callable[[Any], int]
+
+
+class Phase(NamedTuple):
+    """One stage of training: its updates, its length and what happens on entering it."""
+
+    name: str
+    steps: Callable[[Any], int]
+    update: UpdateFn
+    enter: Callable[[Any, Any, Any, PRNGKey], Any] | None = None
+    """(config, state, data.sampling.DeviceData, key) → state, once, before the first update."""
+    early_stopping: EarlyStopping | None = None
+
+
+class Algorithm(NamedTuple):
+    """Everything the engine needs to know of one algorithm."""
+
+    name: str
+    config_type: type
+    init: Callable[[Any, Spec, PRNGKey], Any]
+    """(config, spec, key) → state."""
+    phases: tuple[Phase, ...]
+    policy: Callable[[Any], Any]
+    """state → the part of it that acts, which is what is saved, evaluated and exported."""
+    act: ActFn
+    """The deterministic (greedy) action that evaluation and export use."""
+    actions: tuple[str, ...] = ("continuous",)
+    """Kinds of action space it can learn: "continuous", "discrete"."""
+    tensorboard: Mapping[str, str] = {}
+    """Our metric names → the reference code's names, used in TensorBoard."""
+    presets: Mapping[str, Mapping[str, Any]] = {}
+    """Named sets of config fields, such as "reference"."""
