@@ -1,0 +1,53 @@
+"""The formulas that several algorithms share, each with its source. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from leeward.types import Batch, PRNGKey
+
+
+class Density(Protocol):
+    """What the log-likelihood losses need of a distribution over actions."""
+
+    def log_prob(self, action: Array, margin: float = ...) -> Float[Array, "*batch"]: ...
+
+    def sample_and_log_prob(self, key: PRNGKey) -> tuple[Array, Float[Array, "*batch"]]: ...
+
+
+def td_target(batch: Batch, next_value: Float[Array, " B"]) -> Float[Array, " B"]:
+    """reward + discount · (1 − termination) · next value, without gradient.
+
+    Truncated transitions bootstrap: only a true termination has no future.
+    """
+    target = batch.reward + batch.discount * (1.0 - batch.termination) * next_value
+    return jax.lax.stop_gradient(target)
+
+
+def gradient_penalty(
+    value: Callable[[Float[Array, "B A"]], Float[Array, "E B"]], action: Float[Array, "B A"]
+) -> tuple[Float[Array, ""], Float[Array, " E"]]:
+    """mean over the batch of Σ over members of ‖∂value/∂action‖² (Fisher-BRC, eq. 9).
+
+    Returns:
+        The penalty, and every member's mean squared gradient norm [E].
+    """
+    size = jax.eval_shape(value, action).shape[0]
+    gradient = jnp.stack(
+        [jax.grad(lambda a, i=i: value(a)[i].sum())(action) for i in range(size)]
+    )  # [E, B, A]
+    squared_norm = jnp.square(gradient).sum(axis=-1)  # [E, B]
+    return squared_norm.sum(axis=0).mean(), squared_norm.mean(axis=1)
+
+
+def temperature_loss(
+    log_alpha: Float[Array, ""], log_prob: Float[Array, " B"], target_entropy: float
+) -> Float[Array, ""]:
+    """mean of α(−log π − H̄): its descent raises α while the entropy is below H̄ (SAC, eq. 18)."""
+    gap = jax.lax.stop_gradient(-log_prob - target_entropy)
+    return (jnp.exp(log_alpha) * gap).mean()

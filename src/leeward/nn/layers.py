@@ -1,0 +1,114 @@
+"""Layers whose every leaf is an array, and the initializers that papers name.
+
+Layers accept any leading axes. Activations are module-level functions, never fields, so plain
+`jax.jit`, `vmap`, `grad`, optax and checkpointing work on every network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from leeward.types import PRNGKey
+
+Features = Float[Array, "*batch features"]
+Initializer = Callable[[PRNGKey, int, int], tuple[Float[Array, "in out"], Float[Array, " out"]]]
+"""(key, size in, size out) → (weight, bias)."""
+
+
+def fan_in_uniform(key: PRNGKey, size_in: int, size_out: int) -> tuple[Array, Array]:
+    """Weight and bias uniform in ±1/√in: PyTorch's default, hence TD3+BC's, IQL's and CORL's."""
+    weight_key, bias_key = jax.random.split(key)
+    bound = size_in**-0.5
+    weight = jax.random.uniform(weight_key, (size_in, size_out), minval=-bound, maxval=bound)
+    return weight, jax.random.uniform(bias_key, (size_out,), minval=-bound, maxval=bound)
+
+
+def orthogonal(gain: float) -> Initializer:
+    """Orthogonal weight times `gain`, zero bias (Saxe et al., arXiv 1312.6120)."""
+
+    def initialize(key: PRNGKey, size_in: int, size_out: int) -> tuple[Array, Array]:
+        weight = jax.nn.initializers.orthogonal(gain)(key, (size_in, size_out), jnp.float32)
+        return weight, jnp.zeros(size_out)
+
+    return initialize
+
+
+class Linear(eqx.Module):
+    """features @ weight + bias."""
+
+    weight: Float[Array, "in out"]
+    bias: Float[Array, " out"]
+
+    def __call__(self, features: Features) -> Features:
+        """[..., in] → [..., out]."""
+        output = features @ self.weight
+        return output + jnp.broadcast_to(self.bias, output.shape)
+
+
+class LayerNorm(eqx.Module):
+    """Normalization over the last axis with a learned scale and shift (arXiv 1607.06450)."""
+
+    scale: Float[Array, " features"]
+    shift: Float[Array, " features"]
+
+    def __call__(self, features: Features) -> Features:
+        """[..., features] → the same shape."""
+        mean = features.mean(axis=-1, keepdims=True)
+        centered = features - jnp.broadcast_to(mean, features.shape)
+        variance = jnp.square(centered).mean(axis=-1, keepdims=True)
+        normal = centered * jnp.broadcast_to(jax.lax.rsqrt(variance + 1e-5), features.shape)
+        return normal * jnp.broadcast_to(self.scale, features.shape) + jnp.broadcast_to(
+            self.shift, features.shape
+        )
+
+
+class MLP(eqx.Module):
+    """Linear layers with ReLU between them; LayerNorm before each ReLU where `norm` has any."""
+
+    layers: tuple[Linear, ...]
+    norm: tuple[LayerNorm, ...]
+
+    def __call__(self, features: Features) -> Features:
+        """[..., in] → [..., out]; no activation after the last layer."""
+        for i, layer in enumerate(self.layers[:-1]):
+            features = layer(features)
+            if self.norm:
+                features = self.norm[i](features)
+            features = jax.nn.relu(features)
+        return self.layers[-1](features)
+
+
+def make_linear(
+    size_in: int, size_out: int, key: PRNGKey, initializer: Initializer = fan_in_uniform
+) -> Linear:
+    """One linear layer."""
+    return Linear(*initializer(key, size_in, size_out))
+
+
+def make_mlp(
+    sizes: tuple[int, ...],
+    key: PRNGKey,
+    *,
+    initializer: Initializer = fan_in_uniform,
+    last_initializer: Initializer | None = None,
+    layer_norm: bool = False,
+) -> MLP:
+    """An MLP with `sizes` = (in, hidden …, out); the last layer may have its own initializer."""
+    keys = jax.random.split(key, len(sizes) - 1)
+    last = len(sizes) - 2
+    layers = tuple(
+        make_linear(
+            sizes[i],
+            sizes[i + 1],
+            keys[i],
+            last_initializer if i == last and last_initializer else initializer,
+        )
+        for i in range(len(sizes) - 1)
+    )
+    norm = tuple(LayerNorm(jnp.ones(s), jnp.zeros(s)) for s in sizes[1:-1]) if layer_norm else ()
+    return MLP(layers, norm)

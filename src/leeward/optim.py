@@ -1,0 +1,70 @@
+"""Gradient steps, target updates and schedules, as small functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from leeward.types import Metrics, Step
+
+Model = TypeVar("Model")
+State = TypeVar("State")
+
+
+def descend(
+    loss: Callable[[Model], tuple[Float[Array, ""], Metrics]],
+    model: Model,
+    optimizer: optax.GradientTransformation,
+    optimizer_state: optax.OptState,
+) -> tuple[Model, optax.OptState, Metrics]:
+    """One gradient step on `loss(model) -> (scalar, metrics)`."""
+    gradient, metrics = jax.grad(loss, has_aux=True)(model)
+    step, optimizer_state = optimizer.update(gradient, optimizer_state, model)  # type: ignore[arg-type]
+    return optax.apply_updates(model, step), optimizer_state, metrics  # type: ignore[arg-type, return-value]
+
+
+def polyak(target: Model, online: Model, tau: float | Float[Array, ""]) -> Model:
+    """(1 − tau) · target + tau · online, leaf by leaf."""
+    return jax.tree.map(lambda t, o: (1.0 - tau) * t + tau * o, target, online)
+
+
+def every(
+    period: int, step: Step, update: Callable[[State], tuple[State, Metrics]], state: State
+) -> tuple[State, Metrics]:
+    """`update(state)` at steps 0, period, 2·period, …; else the state unchanged and NaN metrics.
+
+    A real branch in the compiled program, since `step` is never batched; metrics skipped as NaN
+    are left out of the means that are logged.
+    """
+    if period == 1:
+        return update(state)
+    shapes = jax.eval_shape(lambda s: update(s)[1], state)
+
+    def skip(state: State) -> tuple[State, Metrics]:
+        return state, jax.tree.map(lambda m: jnp.full(m.shape, jnp.nan, m.dtype), shapes)
+
+    return jax.lax.cond(step % period == 0, update, skip, state)
+
+
+def piecewise_constant(
+    step: Step, rates: tuple[float, ...], fractions: tuple[float, ...], horizon: int
+) -> Float[Array, ""]:
+    """The rate of the interval that `step` lies in, with boundaries at fractions of `horizon`.
+
+    `rates` has one element more than `fractions`. A step on a boundary still has the old rate, as
+    in TensorFlow's PiecewiseConstantDecay.
+    """
+    boundary = jnp.asarray([round(f * horizon) for f in fractions])
+    return jnp.asarray(rates)[(step > boundary).sum()]
+
+
+def cosine(step: Step, rate: float | Float[Array, ""], horizon: int) -> Float[Array, ""]:
+    """Cosine decay of `rate` to 0 over `horizon` steps."""
+    progress = jnp.minimum(step / horizon, 1.0)
+    return rate * 0.5 * (1.0 + jnp.cos(jnp.pi * progress))
+
