@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from leeward.types import Batch, PRNGKey
+from leeward.types import Batch, Metrics, PRNGKey
 
 
 class Density(Protocol):
     """What the log-likelihood losses need of a distribution over actions."""
 
-    def log_prob(self, action: Array, margin: float = ...) -> Float[Array, "*batch"]: ...
+    def log_prob(self, action: Array, margin: float | Float[Array, ""] = ...) -> Float[Array, "*batch"]: ...
 
     def sample_and_log_prob(self, key: PRNGKey) -> tuple[Array, Float[Array, "*batch"]]: ...
 
@@ -45,8 +45,31 @@ def gradient_penalty(
     return squared_norm.sum(axis=0).mean(), squared_norm.mean(axis=1)
 
 
+def entropy_regularized_likelihood(
+    distribution: Density,
+    action: Float[Array, "B A"],
+    log_alpha: Float[Array, ""],
+    key: PRNGKey,
+    margin: float | Float[Array, ""],
+) -> tuple[Float[Array, ""], Metrics]:
+    """−mean(α·H + log π(a|s)), H from one fresh sample (Fisher-BRC reference, behavioral cloning).
+
+    The sample carries its pathwise gradient: with it detached the expected gradient of the entropy
+    term would be zero and the regularization would silently vanish.
+    """
+    log_prob = distribution.log_prob(action, margin).mean()
+    entropy = -distribution.sample_and_log_prob(key)[1].mean()
+    alpha = jax.lax.stop_gradient(jnp.exp(log_alpha))
+    total = -(alpha * entropy + log_prob)
+    return total, {
+        "behavior/loss": total,
+        "behavior/log_prob": log_prob,
+        "behavior/entropy": entropy,
+    }
+
+
 def temperature_loss(
-    log_alpha: Float[Array, ""], log_prob: Float[Array, " B"], target_entropy: float
+    log_alpha: Float[Array, ""], log_prob: Float[Array, "*batch"], target_entropy: float
 ) -> Float[Array, ""]:
     """mean of α(−log π − H̄): its descent raises α while the entropy is below H̄ (SAC, eq. 18)."""
     gap = jax.lax.stop_gradient(-log_prob - target_entropy)

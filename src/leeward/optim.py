@@ -51,16 +51,16 @@ def every(
     return jax.lax.cond(step % period == 0, update, skip, state)
 
 
-def piecewise_constant(
-    step: Step, rates: tuple[float, ...], fractions: tuple[float, ...], horizon: int
+def reference_decay(
+    step: Step, rate: float | Float[Array, ""], horizon: int
 ) -> Float[Array, ""]:
-    """The rate of the interval that `step` lies in, with boundaries at fractions of `horizon`.
+    """`rate`, a tenth of it after 80 % of `horizon`, a hundredth after 90 %.
 
-    `rates` has one element more than `fractions`. A step on a boundary still has the old rate, as
-    in TensorFlow's PiecewiseConstantDecay.
+    The Fisher-BRC reference's piecewise-constant rate (boundaries 800,000 and 900,000 of 1,000,000
+    steps), scaled with the horizon. The step on a boundary still has the old rate, as there.
     """
-    boundary = jnp.asarray([round(f * horizon) for f in fractions])
-    return jnp.asarray(rates)[(step > boundary).sum()]
+    boundary = jnp.asarray([round(0.8 * horizon), round(0.9 * horizon)])
+    return rate * jnp.asarray([1.0, 0.1, 0.01])[(step > boundary).sum()]
 
 
 def cosine(step: Step, rate: float | Float[Array, ""], horizon: int) -> Float[Array, ""]:

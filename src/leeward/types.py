@@ -7,7 +7,7 @@ A action size.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from jaxtyping import Array, Float, Int, Key, Shaped
 
@@ -59,6 +59,7 @@ class Batch(NamedTuple):
     index: Int[Array, " B"]
 
 
+Sampling = Literal["uniform", "epoch"]
 PRNGKey = Key[Array, ""]
 Step = Int[Array, ""]
 UpdateFn = Callable[[Any, Any, Batch, PRNGKey, Step], tuple[Any, Metrics]]

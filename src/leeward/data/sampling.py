@@ -6,7 +6,7 @@ neither chunk length nor logging can change what a run sees, and a resumed run s
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,9 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped, UInt32
 
 from leeward.data.dataset import Dataset
 from leeward.errors import DataError
-from leeward.types import Batch, Box, PRNGKey, Step
-
-Sampling = Literal["uniform", "epoch"]
+from leeward.types import Batch, Box, PRNGKey, Sampling, Step
 
 
 class Scaling(eqx.Module):

@@ -42,14 +42,12 @@ class MixtureActor(eqx.Module):
     """A mixture of tanh-squashed normals for every action dimension, from one MLP."""
 
     mlp: MLP
-    # The number of components, held as the shape of an array so that every leaf is one.
-    component: Float[Array, " K"]
+    components: int = eqx.field(static=True)
 
     def __call__(self, observation: Float[Array, "*batch obs"]) -> TanhMixture:
         """The distribution of the action."""
         output = self.mlp(observation)
-        components = self.component.shape[-1]
-        output = output.reshape(*output.shape[:-1], 3, -1, components)
+        output = output.reshape(*output.shape[:-1], 3, -1, self.components)
         logit, mean, log_std = output[..., 0, :, :], output[..., 1, :, :], output[..., 2, :, :]
         return TanhMixture(logit, mean, jnp.clip(log_std, *LOG_STD_RANGE))
 
@@ -137,7 +135,7 @@ def make_mixture_actor(
     """A mixture actor with the given hidden sizes and number of components."""
     sizes = (observation_size(spec), *hidden, 3 * continuous_size(spec) * components)
     mlp = make_mlp(sizes, key, initializer=initializer, last_initializer=last_initializer)
-    return MixtureActor(mlp, jnp.zeros(components))
+    return MixtureActor(mlp, components)
 
 
 def make_categorical_actor(

@@ -30,7 +30,7 @@ def tanh_log_slope(value: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     return 2.0 * (jnp.log(2.0) - value - jax.nn.softplus(-2.0 * value))
 
 
-def inside(action: Float[Array, "*shape"], margin: float) -> Float[Array, "*shape"]:
+def inside(action: Float[Array, "*shape"], margin: float | Float[Array, ""]) -> Float[Array, "*shape"]:
     """The action clipped to the box less `margin`; no gradient flows where it clips."""
     return jnp.clip(action, -1.0 + margin, 1.0 - margin)
 
@@ -59,7 +59,7 @@ class TanhNormal(eqx.Module):
         return jnp.tanh(value), log_prob.sum(axis=-1)
 
     def log_prob(
-        self, action: Float[Array, "*batch A"], margin: float = MARGIN
+        self, action: Float[Array, "*batch A"], margin: float | Float[Array, ""] = MARGIN
     ) -> Float[Array, "*batch"]:
         """log π(action), the action clipped to ±(1 − margin)."""
         value = jnp.arctanh(inside(action, margin))
@@ -92,7 +92,7 @@ class TanhMixture(eqx.Module):
         return jnp.tanh(value), self._log_prob_before_tanh(value)
 
     def log_prob(
-        self, action: Float[Array, "*batch A"], margin: float = MARGIN
+        self, action: Float[Array, "*batch A"], margin: float | Float[Array, ""] = MARGIN
     ) -> Float[Array, "*batch"]:
         """log μ(action), the action clipped to ±(1 − margin)."""
         return self._log_prob_before_tanh(jnp.arctanh(inside(action, margin)))

@@ -1,0 +1,28 @@
+"""The algorithms, by name: a plain dictionary of every file's `ALGORITHM`."""
+
+from __future__ import annotations
+
+from leeward.algorithms import bc, fisher_brc, td3_bc
+from leeward.errors import ConfigError, did_you_mean
+from leeward.types import Algorithm
+
+ALGORITHMS: dict[str, Algorithm] = {
+    "bc": bc.ALGORITHM,
+    "fisher_brc": fisher_brc.ALGORITHM,
+    "td3_bc": td3_bc.ALGORITHM,
+}
+
+
+def get_algorithm(name: str) -> Algorithm:
+    """The algorithm called `name`, written with - or _.
+
+    Raises:
+        ConfigError: no algorithm has that name.
+    """
+    key = name.lower().replace("-", "_")
+    if key not in ALGORITHMS:
+        raise ConfigError(
+            f"unknown algorithm '{name}'.{did_you_mean(key, ALGORITHMS)} "
+            f"Algorithms: {', '.join(name.replace('_', '-') for name in sorted(ALGORITHMS))}"
+        )
+    return ALGORITHMS[key]
