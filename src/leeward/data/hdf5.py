@@ -80,10 +80,6 @@ def read_metadata(file: h5py.File) -> dict[str, Any]:
 
 def _json_value(value: Any) -> Any:
     """`value` as text, number, truth value or list; None where JSON has no such thing."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    if isinstance(value, str | bool | int | float):
-        return value
     if isinstance(value, np.generic | np.ndarray) and value.size <= _LONGEST_LIST:
         if value.dtype.kind == "S":
             return np.char.decode(value, "utf-8", "replace").tolist()
@@ -91,4 +87,8 @@ def _json_value(value: Any) -> Any:
             return [_json_value(item) for item in np.ravel(value)]
         if value.dtype.kind in "fiubU":
             return value.tolist()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, str | bool | int | float) and not isinstance(value, np.generic):
+        return value
     return None
