@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +12,13 @@ from jaxtyping import Array, Float
 from leeward.types import Batch, Metrics, PRNGKey
 
 
+@runtime_checkable  # so that the tests' type checker can tell an instance
 class Density(Protocol):
     """What the log-likelihood losses need of a distribution over actions."""
 
-    def log_prob(self, action: Array, margin: float | Float[Array, ""] = ...) -> Float[Array, "*batch"]: ...
+    def log_prob(
+        self, action: Array, margin: float | Float[Array, ""] = ...
+    ) -> Float[Array, "*batch"]: ...
 
     def sample_and_log_prob(self, key: PRNGKey) -> tuple[Array, Float[Array, "*batch"]]: ...
 
