@@ -23,6 +23,8 @@ def config(cls: type[T]) -> type[T]:
     """Makes `cls` a frozen dataclass and a pytree: floats are leaves, all else is static."""
     cls = dataclasses.dataclass(frozen=True)(cls)
     floats = float_fields(cls)
+    # Traced values and arrays of one value a run pass through the constructor as well.
+    cls.__init__.__annotations__.update(dict.fromkeys(floats, Any))
     static = [f.name for f in dataclasses.fields(cls) if f.name not in floats]  # type: ignore[arg-type]
     return jax.tree_util.register_dataclass(cls, data_fields=list(floats), meta_fields=static)
 

@@ -51,9 +51,7 @@ def every(
     return jax.lax.cond(step % period == 0, update, skip, state)
 
 
-def reference_decay(
-    step: Step, rate: float | Float[Array, ""], horizon: int
-) -> Float[Array, ""]:
+def reference_decay(step: Step, rate: float | Float[Array, ""], horizon: int) -> Float[Array, ""]:
     """`rate`, a tenth of it after 80 % of `horizon`, a hundredth after 90 %.
 
     The Fisher-BRC reference's piecewise-constant rate (boundaries 800,000 and 900,000 of 1,000,000
@@ -67,4 +65,3 @@ def cosine(step: Step, rate: float | Float[Array, ""], horizon: int) -> Float[Ar
     """Cosine decay of `rate` to 0 over `horizon` steps."""
     progress = jnp.minimum(step / horizon, 1.0)
     return rate * 0.5 * (1.0 + jnp.cos(jnp.pi * progress))
-

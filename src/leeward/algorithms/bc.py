@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float

@@ -19,8 +19,12 @@ import optax
 from jaxtyping import Array, Float
 
 from leeward.config import config as configuration
-from leeward.losses import entropy_regularized_likelihood, gradient_penalty, temperature_loss
-from leeward.losses import td_target
+from leeward.losses import (
+    entropy_regularized_likelihood,
+    gradient_penalty,
+    td_target,
+    temperature_loss,
+)
 from leeward.nn.actors import MixtureActor, NormalActor, make_mixture_actor, make_normal_actor
 from leeward.nn.critics import Ensemble, make_ensemble
 from leeward.nn.layers import orthogonal

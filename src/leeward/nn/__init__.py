@@ -1,0 +1,1 @@
+"""Networks, distributions over actions, and the layers they are made of."""

@@ -30,7 +30,9 @@ def tanh_log_slope(value: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     return 2.0 * (jnp.log(2.0) - value - jax.nn.softplus(-2.0 * value))
 
 
-def inside(action: Float[Array, "*shape"], margin: float | Float[Array, ""]) -> Float[Array, "*shape"]:
+def inside(
+    action: Float[Array, "*shape"], margin: float | Float[Array, ""]
+) -> Float[Array, "*shape"]:
     """The action clipped to the box less `margin`; no gradient flows where it clips."""
     return jnp.clip(action, -1.0 + margin, 1.0 - margin)
 

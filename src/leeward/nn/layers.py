@@ -15,7 +15,6 @@ from jaxtyping import Array, Float
 
 from leeward.types import PRNGKey
 
-Features = Float[Array, "*batch features"]
 Initializer = Callable[[PRNGKey, int, int], tuple[Float[Array, "in out"], Float[Array, " out"]]]
 """(key, size in, size out) → (weight, bias)."""
 
@@ -44,7 +43,7 @@ class Linear(eqx.Module):
     weight: Float[Array, "in out"]
     bias: Float[Array, " out"]
 
-    def __call__(self, features: Features) -> Features:
+    def __call__(self, features: Float[Array, "*batch in"]) -> Float[Array, "*batch out"]:
         """[..., in] → [..., out]."""
         output = features @ self.weight
         return output + jnp.broadcast_to(self.bias, output.shape)
@@ -56,7 +55,9 @@ class LayerNorm(eqx.Module):
     scale: Float[Array, " features"]
     shift: Float[Array, " features"]
 
-    def __call__(self, features: Features) -> Features:
+    def __call__(
+        self, features: Float[Array, "*batch features"]
+    ) -> Float[Array, "*batch features"]:
         """[..., features] → the same shape."""
         mean = features.mean(axis=-1, keepdims=True)
         centered = features - jnp.broadcast_to(mean, features.shape)
@@ -73,7 +74,7 @@ class MLP(eqx.Module):
     layers: tuple[Linear, ...]
     norm: tuple[LayerNorm, ...]
 
-    def __call__(self, features: Features) -> Features:
+    def __call__(self, features: Float[Array, "*batch in"]) -> Float[Array, "*batch out"]:
         """[..., in] → [..., out]; no activation after the last layer."""
         for i, layer in enumerate(self.layers[:-1]):
             features = layer(features)
