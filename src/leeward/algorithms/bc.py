@@ -136,12 +136,11 @@ def update(
 
 def cloning_loss(config: Config, actor: Actor, batch: Batch) -> Float[Array, " B"]:
     """Squared error (mean over dimensions) or negative log-likelihood of every transition."""
-    prediction = actor(batch.observation)
     if isinstance(actor, DeterministicActor):
-        return jnp.square(prediction - batch.action).mean(axis=-1)
+        return jnp.square(actor(batch.observation) - batch.action).mean(axis=-1)
     if isinstance(actor, CategoricalActor):
-        return -prediction.log_prob(batch.action)
-    return -prediction.log_prob(batch.action, config.margin)
+        return -actor(batch.observation).log_prob(batch.action)
+    return -actor(batch.observation).log_prob(batch.action, config.margin)
 
 
 def validation_loss(config: Config, state: State, batch: Batch) -> Float[Array, " B"]:
@@ -157,8 +156,9 @@ def policy(state: State) -> Actor:
 def act(policy: Actor, observation: Float[Array, "*batch obs"], key: PRNGKey) -> Array:
     """The deterministic action: the actor's output, or the mode of its distribution."""
     del key  # deterministic
-    prediction = policy(observation)
-    return prediction if isinstance(policy, DeterministicActor) else prediction.mode()
+    if isinstance(policy, DeterministicActor):
+        return policy(observation)
+    return policy(observation).mode()
 
 
 ALGORITHM = Algorithm(

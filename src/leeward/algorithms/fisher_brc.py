@@ -92,12 +92,21 @@ class State(NamedTuple):
 def init(config: Config, spec: Spec, key: PRNGKey) -> State:
     """Networks with orthogonal weights (gain √2, last layer 0.01) and zero biases."""
     behavior_key, actor_key, offset_key = jax.random.split(key, 3)
-    weights = {"initializer": orthogonal(2**0.5), "last_initializer": orthogonal(1e-2)}
+    first, last = orthogonal(2**0.5), orthogonal(1e-2)
     behavior = make_mixture_actor(
-        spec, config.behavior_hidden, config.components, behavior_key, **weights
+        spec,
+        config.behavior_hidden,
+        config.components,
+        behavior_key,
+        initializer=first,
+        last_initializer=last,
     )
-    actor = make_normal_actor(spec, config.hidden, actor_key, **weights)
-    offset = make_ensemble(2, spec, config.hidden, offset_key, **weights)
+    actor = make_normal_actor(
+        spec, config.hidden, actor_key, initializer=first, last_initializer=last
+    )
+    offset = make_ensemble(
+        2, spec, config.hidden, offset_key, initializer=first, last_initializer=last
+    )
     log_alpha = jnp.log(jnp.asarray(config.initial_alpha, jnp.float32))
     adam = optax.adam(0.0)  # rates are set in the updates; the state does not depend on them
     return State(
