@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,20 @@ install_import_hook("leeward", "beartype.beartype")
 from leeward.data.dataset import Dataset  # noqa: E402 (after the hook)
 from leeward.types import PRNGKey  # noqa: E402
 
-# In the environment too, for the commands that tests start as processes of their own.
-os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
-jax.config.update("jax_numpy_rank_promotion", "raise")
+COMPILED = tempfile.TemporaryDirectory(prefix="leeward-tests-compiled-")
+JAX_SETTINGS = {
+    "jax_numpy_rank_promotion": "raise",
+    "jax_compilation_cache_dir": COMPILED.name,  # shared by the processes that tests start
+    "jax_persistent_cache_min_compile_time_secs": 0.2,
+}
+for setting, value in JAX_SETTINGS.items():
+    jax.config.update(setting, value)
+    os.environ[setting.upper()] = str(value)
+
+
+def pytest_unconfigure() -> None:
+    """Removes the compiled programs of this session."""
+    COMPILED.cleanup()
 
 
 def _is_local(address: Any) -> bool:
