@@ -39,6 +39,7 @@ def test_batch_shapes_are_checked(key: PRNGKey) -> None:
         termination=zeros,
         discount=zeros,
         index=jnp.zeros((2,), int),
+        next_action_known=zeros,
     )
     assert td_target(batch, jnp.ones(2)).shape == (2,)
     with pytest.raises(TypeCheckError):

@@ -46,7 +46,9 @@ class Batch(NamedTuple):
 
     `discount` is γ to the number of steps that `reward` sums (1 unless n-step), so that the target
     is always reward + discount · (1 − termination) · next value. `index` is the position of each
-    transition in the data, for columns that an algorithm computed once and gathers.
+    transition in the data, for columns that an algorithm computed once and gathers. `next_action`
+    means something only where `next_action_known` is 1: elsewhere the next row holds no action of
+    this episode.
     """
 
     observation: Shaped[Array, "B *obs"]
@@ -57,6 +59,7 @@ class Batch(NamedTuple):
     termination: Float[Array, " B"]  # 1.0 only where the task ended; never for a time limit
     discount: Float[Array, " B"]
     index: Int[Array, " B"]
+    next_action_known: Float[Array, " B"]  # 1.0 where the data has the action taken next
 
 
 Sampling = Literal["uniform", "epoch"]

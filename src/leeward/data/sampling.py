@@ -62,6 +62,8 @@ class DeviceData(NamedTuple):
     start: Int[Array, " T"]
     steps_left: Int[Array, " T"]
     next_observation: Shaped[Array, "T *obs"] | None
+    next_action_known: Bool[Array, " R"] | None = None
+    """Whether the next row holds the action taken next in the same episode; None: nowhere."""
 
 
 def fit_scaling(dataset: Dataset, normalize_observations: bool) -> Scaling:
@@ -92,10 +94,12 @@ def to_device(dataset: Dataset, scaling: Scaling) -> DeviceData:
     if isinstance(dataset.action_space, Box):
         # An action on the bound must stay on it: rounding could leave the box by one bit.
         action = np.asarray(jnp.clip(scaling.to_network(jnp.asarray(action)), -1.0, 1.0))
-    observation = jax.jit(scaling.normalize)(jnp.asarray(dataset.observation))
+    observation = jax.jit(Scaling.normalize)(scaling, jnp.asarray(dataset.observation))
     next_observation = None
     if dataset.next_observation is not None:
-        next_observation = jax.jit(scaling.normalize)(jnp.asarray(dataset.next_observation))
+        next_observation = jax.jit(Scaling.normalize)(
+            scaling, jnp.asarray(dataset.next_observation)
+        )
     return DeviceData(
         observation=observation,
         action=jnp.asarray(action),
@@ -104,7 +108,22 @@ def to_device(dataset: Dataset, scaling: Scaling) -> DeviceData:
         start=jnp.asarray(dataset.start, jnp.int32),
         steps_left=jnp.asarray(dataset.steps_left()),
         next_observation=next_observation,
+        next_action_known=next_action_known(dataset),
     )
+
+
+def next_action_known(dataset: Dataset) -> Bool[Array, " R"] | None:
+    """Whether the action taken after each row is the next row's.
+
+    It is not at an episode's end, whether or not an extra row holds the last observation, nor where
+    next observations are stored apart: the next row may belong to another moment.
+    """
+    if not dataset.next_rows_chain():
+        return None
+    episode = dataset.episode_of_row
+    known = np.zeros(len(dataset.reward), bool)
+    known[:-1] = (episode[1:] == episode[:-1]) & dataset.recorded[1:]
+    return jnp.asarray(known)
 
 
 def choose(
@@ -180,6 +199,9 @@ def gather(
         next_observation = data.observation[jnp.minimum(end_row, last_row)]
     else:
         next_observation = data.next_observation[index]
+    known = jnp.zeros(index.shape)
+    if data.next_action_known is not None:
+        known = data.next_action_known[end_row - 1].astype(jnp.float32)
     return Batch(
         observation=data.observation[row],
         action=data.action[row],
@@ -189,6 +211,7 @@ def gather(
         termination=data.termination[end_row - 1].astype(jnp.float32),
         discount=jnp.power(jnp.float32(discount), walked),
         index=index,
+        next_action_known=known,
     )
 
 
