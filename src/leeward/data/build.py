@@ -39,6 +39,7 @@ def build(
     *,
     next_observation: np.ndarray | None = None,
     transition: np.ndarray | None = None,
+    next_known: np.ndarray | None = None,
     action_low: np.ndarray | float | None = None,
     action_high: np.ndarray | float | None = None,
     action_count: int | None = None,
@@ -56,6 +57,7 @@ def build(
         next_observation: [R, *obs], or None.
         transition: [R] bool: exactly these rows start a transition to the next row. Without it,
             every row that has a true next observation does, and every termination.
+        next_known: [R] bool: where `next_observation` holds something; default everywhere.
         action_low: a number or [A].
         action_high: a number or [A].
         action_count: number of discrete actions.
@@ -96,7 +98,10 @@ def build(
         has_next[-1:] = False
         layout = _next_rows(columns, has_next | columns.termination)
     else:
-        layout, layout_notes = _stored_next(columns, truncation is None)
+        known = np.ones(len(columns.reward), bool) if next_known is None else next_known
+        layout, layout_notes = _stored_next(
+            columns, columns.next_observation, known, truncation is None
+        )
         notes += layout_notes
     if strict and len(layout.start) == 0:
         raise DataError(
@@ -133,15 +138,17 @@ def _next_rows(columns: Columns, transition: np.ndarray) -> _Layout:
     )
 
 
-def _stored_next(columns: Columns, infer_truncation: bool) -> tuple[_Layout, list[str]]:
+def _stored_next(
+    columns: Columns, next_observation: np.ndarray, known: np.ndarray, infer_truncation: bool
+) -> tuple[_Layout, list[str]]:
     """Rows with stored next observations: dropped where they are the next row, else kept."""
-    assert columns.next_observation is not None
     rows = len(columns.reward)
     ended = columns.termination | columns.truncation
     ended[-1:] = True
-    chained = is_chained(columns.observation, columns.next_observation)
-    broken = np.flatnonzero(~ended & ~chained)
-    inner = int((~ended).sum())
+    chained = is_chained(columns.observation, next_observation)
+    inside = ~ended & known
+    broken = np.flatnonzero(inside & ~chained)
+    inner = int(inside.sum())
     notes = []
     if len(broken) and 2 * len(broken) > inner:
         notes.append(
@@ -155,7 +162,7 @@ def _stored_next(columns: Columns, infer_truncation: bool) -> tuple[_Layout, lis
             "is not the stored next observation"
         )
         columns.truncation[broken] = True
-        return _with_last_observations(columns), notes
+        return _with_last_observations(columns, next_observation, known), notes
     elif len(broken):
         notes.append(
             f"the stored next observation differs from the next row at {len(broken)} of {inner} "
@@ -164,24 +171,27 @@ def _stored_next(columns: Columns, infer_truncation: bool) -> tuple[_Layout, lis
         )
         episode_start = _episode_start(columns)
     else:
-        return _with_last_observations(columns), notes
+        return _with_last_observations(columns, next_observation, known), notes
+    start = np.flatnonzero(known | columns.termination)
     return _Layout(
         columns,
-        start=np.arange(rows),
+        start=start,
         episode_start=episode_start,
         recorded=np.ones(rows, bool),
-        next_observation=columns.next_observation,
+        next_observation=next_observation if known.all() else next_observation[start],
     ), notes
 
 
-def _with_last_observations(columns: Columns) -> _Layout:
-    """Adds one row to every episode that holds the observation after its last step."""
-    assert columns.next_observation is not None
+def _with_last_observations(
+    columns: Columns, next_observation: np.ndarray, known: np.ndarray
+) -> _Layout:
+    """Adds one row to every episode that holds the observation after its last step, if known."""
     rows = len(columns.reward)
     ended = columns.termination | columns.truncation
     ended[-1:] = True
-    ends = np.flatnonzero(ended)
-    position = np.arange(rows) + (np.cumsum(ended) - ended)  # each step, moved by the ends before
+    extra = ended & known
+    ends = np.flatnonzero(extra)
+    position = np.arange(rows) + (np.cumsum(extra) - extra)  # each step, moved by the rows before
     total = rows + len(ends)
 
     def spread(column: np.ndarray) -> np.ndarray:
@@ -190,7 +200,7 @@ def _with_last_observations(columns: Columns) -> _Layout:
         return result
 
     observation = spread(columns.observation)
-    observation[position[ends] + 1] = columns.next_observation[ends]
+    observation[position[ends] + 1] = next_observation[ends]
     recorded = np.zeros(total, bool)
     recorded[position] = True
     return _Layout(
@@ -202,8 +212,8 @@ def _with_last_observations(columns: Columns) -> _Layout:
             spread(columns.truncation),
             None,
         ),
-        start=position,
-        episode_start=np.concatenate([[0], position[ends[:-1]] + 2]).astype(np.int64),
+        start=position[known | columns.termination],
+        episode_start=position[np.append(True, ended[:-1])],
         recorded=recorded,
         next_observation=None,
     )

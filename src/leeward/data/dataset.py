@@ -111,6 +111,10 @@ class Dataset:
         chosen = np.asarray(keep, bool)[self.episode_of_row[self.start]]
         return self._with_transitions(chosen)
 
+    def with_metadata(self, **values: Any) -> Dataset:
+        """The same data with further metadata."""
+        return dataclasses.replace(self, metadata={**self.metadata, **values})
+
     def _with_transitions(self, chosen: np.ndarray) -> Dataset:
         next_observation = self.next_observation
         return dataclasses.replace(

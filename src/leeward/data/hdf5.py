@@ -10,12 +10,11 @@ from typing import Any
 import h5py
 import numpy as np
 
+from leeward.data.hints import LONGEST_LIST, json_value
 from leeward.errors import DataError
 
 LARGEST_COLUMN = 256 * 1024**3
 """Bytes of one column; ours: past any machine this runs on, so a header that claims more lies."""
-
-_LONGEST_LIST = 64  # values of a metadata array that are kept; ours: longer ones are data
 
 
 @contextlib.contextmanager
@@ -66,29 +65,13 @@ def read_metadata(file: h5py.File) -> dict[str, Any]:
 
     Short arrays become lists; arrays of more than 64 values (such as policy weights) are left.
     """
-    found = {key: _json_value(value) for key, value in file.attrs.items()}
+    found = {key: json_value(value) for key, value in file.attrs.items()}
     group = file.get("metadata")
     if isinstance(group, h5py.Group):
 
         def visit(name: str, item: Any) -> None:
-            if isinstance(item, h5py.Dataset) and (item.size or 0) <= _LONGEST_LIST:
-                found[name] = _json_value(item[()])
+            if isinstance(item, h5py.Dataset) and (item.size or 0) <= LONGEST_LIST:
+                found[name] = json_value(item[()])
 
         group.visititems(visit)
     return {key: value for key, value in found.items() if value is not None}
-
-
-def _json_value(value: Any) -> Any:
-    """`value` as text, number, truth value or list; None where JSON has no such thing."""
-    if isinstance(value, np.generic | np.ndarray) and value.size <= _LONGEST_LIST:
-        if value.dtype.kind == "S":
-            return np.char.decode(value, "utf-8", "replace").tolist()
-        if value.dtype.kind == "O":
-            return [_json_value(item) for item in np.ravel(value)]
-        if value.dtype.kind in "fiubU":
-            return value.tolist()
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    if isinstance(value, str | bool | int | float) and not isinstance(value, np.generic):
-        return value
-    return None
