@@ -65,10 +65,16 @@ def _coerce(name: str, value: Any, hint: Any) -> Any:
     if typing.get_origin(hint) is tuple:
         if not isinstance(value, list | tuple):
             raise ConfigError(f"setting '{name}' must be a list, got {value!r}")
-        return tuple(value)
+        element = typing.get_args(hint)[0]
+        kinds = (int, float) if element is float else element
+        if not all(isinstance(v, kinds) and not isinstance(v, bool) for v in value):
+            raise ConfigError(
+                f"setting '{name}' must be a list of {element.__name__}, got {value!r}"
+            )
+        return tuple(element(v) for v in value)
     if hint is float:
         if isinstance(value, list | tuple):
-            return [float(v) for v in value]
+            return [_coerce(name, v, hint) for v in value]
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ConfigError(f"setting '{name}' must be a number, got {value!r}")
         return float(value)
