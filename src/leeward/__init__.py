@@ -1,0 +1,81 @@
+"""Leeward: offline reinforcement learning and offline imitation in JAX.
+
+>>> import leeward
+>>> data = leeward.load_dataset("hopper-medium-v2")  # doctest: +SKIP
+>>> run = leeward.train("td3_bc", data, seeds=range(5), steps=100_000)  # doctest: +SKIP
+>>> policy = leeward.load_policy(run.directory, seed=0)  # doctest: +SKIP
+
+Names are imported when they are first used, so that `leeward --help` need not wait for JAX.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from leeward.data.checks import inspect
+    from leeward.data.dataset import Dataset
+    from leeward.data.load import load_dataset
+    from leeward.errors import (
+        CheckpointError,
+        ConfigError,
+        DataError,
+        LeewardError,
+        MissingExtra,
+        SimulationError,
+        SpecError,
+        TrainingError,
+    )
+    from leeward.evaluate import evaluate
+    from leeward.policy import Policy, load_policy
+    from leeward.run import Run
+    from leeward.train import resume, train
+
+_PLACES = {
+    "CheckpointError": "errors",
+    "ConfigError": "errors",
+    "DataError": "errors",
+    "Dataset": "data.dataset",
+    "LeewardError": "errors",
+    "MissingExtra": "errors",
+    "Policy": "policy",
+    "Run": "run",
+    "SimulationError": "errors",
+    "SpecError": "errors",
+    "TrainingError": "errors",
+    "evaluate": "evaluate",
+    "inspect": "data.checks",
+    "load_dataset": "data.load",
+    "load_policy": "policy",
+    "resume": "train",
+    "train": "train",
+}
+
+__all__ = [
+    "CheckpointError",
+    "ConfigError",
+    "DataError",
+    "Dataset",
+    "LeewardError",
+    "MissingExtra",
+    "Policy",
+    "Run",
+    "SimulationError",
+    "SpecError",
+    "TrainingError",
+    "evaluate",
+    "inspect",
+    "load_dataset",
+    "load_policy",
+    "resume",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'leeward' has no attribute '{name}'")
+    value = getattr(importlib.import_module(f"leeward.{_PLACES[name]}"), name)
+    globals()[name] = value  # `leeward.train` is the function, not the module of that name
+    return value

@@ -6,6 +6,7 @@ LeewardError
 ├── ConfigError      an unknown or impossible setting
 ├── CheckpointError  a run directory or policy file that cannot be read or written
 ├── SimulationError  an environment that cannot be made, stepped or rendered
+├── TrainingError    weights that became NaN or infinite (exit code 1)
 ├── DiskError        a disk that is full or fails (exit code 1)
 └── MissingExtra     an optional dependency that is not installed
 """
@@ -40,6 +41,12 @@ class CheckpointError(LeewardError):
 
 class SimulationError(LeewardError):
     """An environment that cannot be made, stepped or rendered."""
+
+
+class TrainingError(LeewardError):
+    """Training that failed by itself: weights became NaN or infinite."""
+
+    exit_code = 1
 
 
 class DiskError(LeewardError):

@@ -1,0 +1,129 @@
+"""Checkpoints of a run: arrays by orbax, a manifest beside them, both there or neither.
+
+A checkpoint is a folder `checkpoints/NAME` with `arrays/` (orbax) and `manifest.json`. It is
+written under a temporary name and renamed when complete, so a kill leaves the previous ones.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from leeward.errors import CheckpointError, DiskError
+
+TEMPORARY = ".incomplete-"
+
+
+def save(
+    directory: Path,
+    name: str,
+    arrays: Any,
+    manifest: Mapping[str, Any],
+    also: Callable[[Path], None],
+) -> Path:
+    """Writes the pytree `arrays` and the JSON `manifest` as checkpoint `name`; returns its folder.
+
+    Args:
+        directory: the folder of all checkpoints.
+        name: the folder's name in it; an older one of that name is replaced.
+        arrays: a pytree of arrays.
+        manifest: JSON values; `updates` orders the checkpoints.
+        also: writes more files into the folder it is given.
+
+    Raises:
+        DiskError: the disk is full or fails; earlier checkpoints are untouched.
+    """
+    import orbax.checkpoint as ocp
+
+    temporary, final = directory / f"{TEMPORARY}{name}", directory / name
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        with ocp.StandardCheckpointer() as checkpointer:
+            checkpointer.save((temporary / "arrays").absolute(), _by_path(arrays))
+        also(temporary)
+        (temporary / "manifest.json").write_text(json.dumps(manifest, indent=1))
+        shutil.rmtree(final, ignore_errors=True)
+        temporary.replace(final)
+    except (OSError, ValueError) as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise DiskError(
+            f"{directory}: the checkpoint {name} could not be written ({_reason(error)}); "
+            "the one before it is kept: free some space and continue with --resume"
+        ) from error
+    return final
+
+
+def restore(checkpoint: Path, like: Any) -> Any:
+    """The arrays of a checkpoint in the structure of `like` (arrays or their shapes).
+
+    Raises:
+        CheckpointError: the checkpoint is damaged or was written by another configuration.
+    """
+    import orbax.checkpoint as ocp
+
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), like)
+    try:
+        with ocp.StandardCheckpointer() as checkpointer:
+            arrays = checkpointer.restore((checkpoint / "arrays").absolute(), _by_path(shapes))
+    except Exception as error:  # orbax raises many kinds for missing, damaged and unlike files
+        raise CheckpointError(
+            f"{checkpoint}: damaged, or written with other settings ({_reason(error)}): "
+            "remove this folder to continue from the checkpoint before it"
+        ) from error
+    leaves = [arrays[path] for path in _by_path(like)]
+    # Copies that JAX owns: the program donates them.
+    return jax.tree.unflatten(jax.tree.structure(like), [jax.numpy.copy(x) for x in leaves])
+
+
+def manifest(checkpoint: Path) -> dict[str, Any]:
+    """The manifest of a checkpoint.
+
+    Raises:
+        CheckpointError: it is missing or damaged.
+    """
+    path = checkpoint / "manifest.json"
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{path}: missing or damaged: remove the folder {checkpoint} to continue from the "
+            "checkpoint before it"
+        ) from error
+
+
+def complete(directory: Path) -> list[Path]:
+    """Complete checkpoints, the newest (by updates made) last."""
+    if not directory.is_dir():
+        return []
+    found = [
+        folder
+        for folder in directory.iterdir()
+        if not folder.name.startswith(".") and (folder / "manifest.json").is_file()
+    ]
+    return sorted(found, key=lambda folder: manifest(folder)["updates"])
+
+
+def keep_last(directory: Path, count: int) -> None:
+    """Removes all but the newest `count` checkpoints, and what a kill left half-written."""
+    for folder in complete(directory)[:-count]:
+        shutil.rmtree(folder, ignore_errors=True)
+    for folder in directory.glob(f"{TEMPORARY}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _by_path(tree: Any) -> dict[str, Any]:
+    """The leaves by their path as text: what is on disk does not depend on our classes."""
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
+
+
+def _reason(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    first = text.splitlines()[0]
+    return first if len(first) <= 200 else first[:200] + " …"

@@ -1,0 +1,1 @@
+"""One module a subcommand, each with `main(arguments) -> exit code`. Imported when it is called."""

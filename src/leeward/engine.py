@@ -1,0 +1,247 @@
+"""The compiled part of training: many updates of many runs as one program.
+
+A chunk is any number of updates of all N runs (seeds × settings). Its length is an argument of the
+program, not a part of it, so nothing is compiled again; keys depend on (seed, phase, step) alone,
+so the length cannot change a result.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Shaped
+
+from leeward.config import float_fields
+from leeward.data.sampling import DeviceData, gather, sample
+from leeward.types import EarlyStopping, Phase, PRNGKey, Spec
+
+INIT_TAG = 1_000_000
+"""Folded into a run's key for its initialization; phases fold in their index, which is smaller."""
+ENTER_TAG = 2_000_000
+"""Plus the phase index: the key that a phase's `enter` gets."""
+
+
+class Means(NamedTuple):
+    """Running sums of every metric since the last line was written; N runs."""
+
+    total: dict[str, Float[Array, " N"]]
+    count: dict[str, Float[Array, " N"]]
+
+
+class Best(NamedTuple):
+    """Early stopping of N runs: the best state so far, its loss and the measurements since."""
+
+    state: Any
+    loss: Float[Array, " N"]
+    since: Int[Array, " N"]
+
+
+def stack_configs(config: Any, settings: list[dict[str, float]]) -> Any:
+    """One config whose float fields are arrays [N]: `config` with each run's settings put in."""
+    columns = {
+        name: jnp.asarray([s.get(name, getattr(config, name)) for s in settings], jnp.float32)
+        for name in float_fields(type(config))
+    }
+    return dataclasses.replace(config, **columns)
+
+
+def run_keys(seeds: list[int]) -> Shaped[Array, " N"]:
+    """The key of every run, from its seed alone."""
+    return jnp.stack([jax.random.key(seed) for seed in seeds])
+
+
+def over_runs(function: Any, *stacked: Any) -> Any:
+    """`function` of every run: one after another on CPU, side by side elsewhere.
+
+    XLA's batched matrix products are slower on CPU than the same products in turn; in turn the
+    result is also bit for bit that of a single run.
+    """
+    if jax.default_backend() == "cpu":
+        return jax.lax.map(lambda arguments: function(*arguments), stacked)
+    return jax.vmap(function)(*stacked)
+
+
+@partial(jax.jit, static_argnames=("init", "spec"))
+def init_states(
+    init: Callable[[Any, Spec, PRNGKey], Any], spec: Spec, config: Any, key: Shaped[Array, " N"]
+) -> Any:
+    """The state of every run before its first update, stacked. Under jit: donation needs it."""
+
+    def one_run(config: Any, key: PRNGKey) -> Any:
+        return init(config, spec, jax.random.fold_in(key, INIT_TAG))
+
+    return over_runs(one_run, config, key)
+
+
+@partial(jax.jit, static_argnames=("phase", "index"))
+def enter_phase(
+    phase: Phase, index: int, config: Any, state: Any, data: DeviceData, key: Shaped[Array, " N"]
+) -> Any:
+    """The state of every run with the phase's `enter` applied."""
+
+    def enter(config: Any, state: Any, key: PRNGKey) -> Any:
+        assert phase.enter is not None
+        return phase.enter(config, state, data, jax.random.fold_in(key, ENTER_TAG + index))
+
+    return over_runs(enter, config, state, key)
+
+
+def one_update(
+    phase: Phase, index: int, config: Any, state: Any, data: DeviceData, key: PRNGKey, step: Array
+) -> tuple[Any, dict[str, Array]]:
+    """Update number `step` (from 0) of one run in the phase with this index."""
+    phase_key = jax.random.fold_in(key, index)
+    sample_key, update_key = jax.random.split(jax.random.fold_in(phase_key, step))
+    batch = sample(config, config.sampling, data, phase_key, sample_key, step)
+    return phase.update(config, state, batch, update_key, step)
+
+
+@partial(jax.jit, static_argnames=("phase", "index"))
+def zero_means(
+    phase: Phase, index: int, config: Any, state: Any, data: DeviceData, key: Shaped[Array, " N"]
+) -> Means:
+    """Empty sums for every metric of the phase."""
+    first = jax.tree.map(lambda leaf: leaf[0], (config, state, key))
+    shapes = jax.eval_shape(
+        lambda c, s, k: one_update(phase, index, c, s, data, k, jnp.int32(0))[1], *first
+    )
+    zeros = {name: jnp.zeros(key.shape[0]) for name in shapes}
+    return Means(zeros, {name: jnp.zeros(key.shape[0]) for name in shapes})
+
+
+@partial(jax.jit, static_argnames=("phase", "index"), donate_argnames=("state", "means"))
+def run_chunk(
+    phase: Phase,
+    index: int,
+    config: Any,
+    state: Any,
+    data: DeviceData,
+    key: Shaped[Array, " N"],
+    means: Means,
+    step: Int[Array, ""],
+    length: Int[Array, ""],
+) -> tuple[Any, Means, dict[str, Float[Array, " N"]], Bool[Array, " N"]]:
+    """`length` updates of every run from update number `step` on.
+
+    Returns:
+        The states, the running sums, the means of every metric so far (NaN where it was never
+        measured), and whether all weights of each run are finite.
+    """
+
+    def one_run(config: Any, state: Any, key: PRNGKey, means: Means) -> tuple[Any, Means]:
+        def body(step: Array, carry: tuple[Any, Means]) -> tuple[Any, Means]:
+            state, means = carry
+            state, metrics = one_update(phase, index, config, state, data, key, step)
+            return state, add_metrics(means, metrics)
+
+        return jax.lax.fori_loop(step, step + length, body, (state, means))
+
+    if jax.default_backend() == "cpu":
+        state, means = over_runs(one_run, config, state, key, means)
+    else:  # the loop outside: `step` stays unbatched, so conditionals stay branches
+        state, means = _lockstep(phase, index, config, state, data, key, means, step, length)
+    average = {name: means.total[name] / means.count[name] for name in means.total}
+    return state, means, average, _finite(state)
+
+
+def _lockstep(
+    phase: Phase,
+    index: int,
+    config: Any,
+    state: Any,
+    data: DeviceData,
+    key: Shaped[Array, " N"],
+    means: Means,
+    step: Array,
+    length: Array,
+) -> tuple[Any, Means]:
+    """All runs step by step together, vmapped inside the loop."""
+
+    def body(step: Array, carry: tuple[Any, Means]) -> tuple[Any, Means]:
+        state, means = carry
+        state, metrics = jax.vmap(
+            lambda config, state, key: one_update(phase, index, config, state, data, key, step)
+        )(config, state, key)
+        return state, add_metrics(means, metrics)
+
+    return jax.lax.fori_loop(step, step + length, body, (state, means))
+
+
+def add_metrics(means: Means, metrics: dict[str, Array]) -> Means:
+    """The sums with one update's metrics added; NaN means "not measured" and is left out."""
+    known = {name: ~jnp.isnan(value) for name, value in metrics.items()}
+    return Means(
+        {n: means.total[n] + jnp.where(known[n], v, 0.0) for n, v in metrics.items()},
+        {n: means.count[n] + known[n] for n in metrics},
+    )
+
+
+def _finite(state: Any) -> Bool[Array, " N"]:
+    """Whether every number of each run's state is finite."""
+    flags = [
+        jnp.isfinite(leaf).all(axis=tuple(range(1, leaf.ndim)))
+        for leaf in jax.tree.leaves(state)
+        if jnp.issubdtype(leaf.dtype, jnp.floating)
+    ]
+    return jnp.stack(flags).all(axis=0)
+
+
+VALIDATION_BATCH = 1024
+"""Held-out transitions measured at once (ours: fits any cache, wastes little)."""
+
+
+@partial(jax.jit, static_argnames=("stopping",))
+def held_out_loss(
+    stopping: EarlyStopping, config: Any, state: Any, data: DeviceData
+) -> Float[Array, " N"]:
+    """The mean loss of each run over all held-out transitions."""
+    count = data.start.shape[0]
+    batches = -(-count // VALIDATION_BATCH)
+
+    def one_run(config: Any, state: Any) -> Float[Array, ""]:
+        def body(batch: Array, total: Array) -> Array:
+            position = batch * VALIDATION_BATCH + jnp.arange(VALIDATION_BATCH)
+            discount = getattr(config, "discount", 1.0)
+            loss = stopping.loss(
+                config, state, gather(data, jnp.minimum(position, count - 1), discount)
+            )
+            return total + jnp.where(position < count, loss, 0.0).sum()
+
+        return jax.lax.fori_loop(0, batches, body, jnp.float32(0.0)) / count
+
+    return over_runs(one_run, config, state)
+
+
+@partial(jax.jit, donate_argnames=("best",))
+def keep_best(best: Best, state: Any, loss: Float[Array, " N"], patience: int) -> Best:
+    """Best with the runs whose loss fell replaced; runs out of patience are left as they are."""
+    better = (loss < best.loss) & (best.since < patience)
+
+    def choose(old: Array, new: Array) -> Array:
+        return jnp.where(better.reshape(-1, *[1] * (old.ndim - 1)), new, old)
+
+    return Best(
+        state=jax.tree.map(choose, best.state, state),
+        loss=jnp.where(better, loss, best.loss),
+        since=jnp.where(better, 0, best.since + 1),
+    )
+
+
+def first_best(state: Any, runs: int) -> Best:
+    """Nothing measured yet; the states are copies, since chunks donate theirs."""
+    copies = jax.tree.map(jnp.copy, state)
+    return Best(copies, jnp.full(runs, jnp.inf), jnp.zeros(runs, jnp.int32))
+
+
+def select_runs(chosen: np.ndarray, new: Any, old: Any) -> Any:
+    """`new` for the runs where `chosen` [N] is True, else `old`."""
+    mask = jnp.asarray(chosen)
+    return jax.tree.map(
+        lambda n, o: jnp.where(mask.reshape(-1, *[1] * (n.ndim - 1)), n, o), new, old
+    )

@@ -1,0 +1,385 @@
+"""The training loop: phases, chunks, evaluations, early stopping, checkpoints, interruptions."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from leeward import engine
+from leeward.clock import Clock
+from leeward.data.dataset import Dataset, split_by_episode
+from leeward.data.sampling import DeviceData, fit_scaling, to_device
+from leeward.errors import TrainingError
+from leeward.evaluate import Evaluator
+from leeward.job import Job, Position
+from leeward.options import seconds
+from leeward.progress import View
+from leeward.recorder import Recorder, summary
+from leeward.saving import Arrays, Keeper, better_runs
+from leeward.types import Phase
+
+CHUNK_SECONDS = 1.0
+"""A chunk is about this long: short enough for a live view and a prompt Ctrl-C."""
+FIRST_CHUNK = 16
+"""Updates of a phase's first chunk, when nothing is known of its speed."""
+
+OnMetrics = Callable[[Mapping[str, Any]], None]
+
+
+def run(job: Job, directory: Path, on_metrics: OnMetrics | None = None) -> None:
+    """Trains the job from its last checkpoint, or from the start, to its end or its time limit.
+
+    Raises:
+        KeyboardInterrupt: SIGINT or SIGTERM; the run was saved.
+        TrainingError: weights became infinite or NaN; the last good checkpoint is kept.
+    """
+    view = View(directory / "log.txt", job.options.quiet)
+    with contextlib.closing(view), interruptions() as interrupted:
+        training = Training(job, directory, view, on_metrics, interrupted)
+        with contextlib.closing(training):
+            training.go()
+
+
+@contextlib.contextmanager
+def interruptions() -> Iterator[threading.Event]:
+    """An event that the first SIGINT or SIGTERM sets; a second one interrupts at once."""
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+
+    def handle(number: int, frame: object) -> None:
+        if event.is_set():
+            raise KeyboardInterrupt
+        event.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield event
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Pending(NamedTuple):
+    """A chunk in flight: its outputs are fetched while the next one runs."""
+
+    phase: int
+    step: int
+    """Updates made in the phase when it is done."""
+    length: int
+    average: dict[str, jax.Array]
+    finite: jax.Array
+    write: bool
+    """Whether a line of metrics ends here."""
+
+
+class Training:
+    """One call of `run`: all runs' arrays and everything around them."""
+
+    def __init__(
+        self,
+        job: Job,
+        directory: Path,
+        view: View,
+        on_metrics: OnMetrics | None,
+        interrupted: threading.Event,
+    ) -> None:
+        self.job, self.directory, self.view, self.interrupted = job, directory, view, interrupted
+        limit = job.options.max_time
+        self.deadline = math.inf if limit is None else time.monotonic() + seconds(limit)
+        scaling = fit_scaling(job.dataset, job.config.normalize_observations)
+        self.data = to_device(job.dataset, scaling)
+        self.config = engine.stack_configs(job.config, list(job.settings))
+        self.key = engine.run_keys(list(job.seeds))
+        self.clock = Clock()
+        self.pending: Pending | None = None
+        self.evaluator = make_evaluator(job)
+        self.keeper = Keeper(job, directory, self.config, scaling)
+        self.recorder = Recorder(job, directory, view, on_metrics)
+        newest = self.keeper.newest()
+        if newest is None:
+            self.position = Position()
+            self.arrays = Arrays(
+                engine.init_states(job.algorithm.init, job.dataset.spec, self.config, self.key)
+            )
+        else:
+            self.position = self.keeper.position(newest)
+            self.arrays = self.keeper.restore(
+                newest,
+                self.position,
+                self.key,
+                lambda phase: self._split(self._held_out_fraction(phase))[0],
+            )
+            view.event(f"resumed from {newest}")
+        self.recorder.begin(self.position)
+
+    def close(self) -> None:
+        """Closes files and environments."""
+        self.recorder.close()
+        if self.evaluator is not None:
+            self.evaluator.close()
+
+    def go(self) -> None:
+        """All phases that are left, then the final policy."""
+        position, last = self.position, self.job.last_phase
+        if position.complete and (position.step >= self.job.steps or position.stopped):
+            self.view.event(
+                f"{self.directory} is finished after {position.step} updates: "
+                "train on with --resume and more --steps"
+            )
+            return
+        position.complete = False
+        for index in range(position.phase, last + 1):
+            if not self._phase(index):
+                return
+            if index < last:
+                position.phase, position.step, position.stopped = index + 1, 0, []
+                self._save()
+        self._finish()
+
+    def _phase(self, index: int) -> bool:
+        """All updates of one phase that are left; False if time ran out."""
+        job, position, phase = self.job, self.position, self.job.algorithm.phases[index]
+        fraction = self._held_out_fraction(phase)
+        data, held_out = self._split(fraction)
+        if position.step == 0 and phase.enter is not None:
+            self.arrays.state = engine.enter_phase(
+                phase, index, self.config, self.arrays.state, data, self.key
+            )
+        if fraction and self.arrays.best is None:
+            self.arrays.best = engine.first_best(self.arrays.state, job.runs)
+        end = job.phase_steps(index)
+        self.view.start(phase.name, position.step, end)
+        limit = FIRST_CHUNK
+        while position.step < end and len(position.stopped) < job.runs:
+            length = min(self._next_stop(phase, index, end) - position.step, limit)
+            self._chunk(phase, index, data, length, end)
+            if held_out is not None and position.step % self._validation(phase)[0] == 0:
+                self._validate(phase, index, held_out)
+            if self._evaluates(index) and self._due(job.options.eval_every, end):
+                self._evaluate()
+            if self._due(job.options.checkpoint_every, end):
+                self._save()
+            if self._told_to_stop():
+                return False
+            limit = self.clock.chunk_limit(CHUNK_SECONDS, length)
+        self._settle()
+        if self.arrays.means is not None:  # ended early, between two lines
+            average = {
+                name: np.asarray(total) / np.asarray(self.arrays.means.count[name])
+                for name, total in self.arrays.means.total.items()
+            }
+            self._write(index, position.step, average)
+            self.arrays.means = None
+        if self.arrays.best is not None:
+            self.arrays.state, self.arrays.best = self.arrays.best.state, None
+        return True
+
+    def _chunk(self, phase: Phase, index: int, data: DeviceData, length: int, end: int) -> None:
+        """Starts one chunk, then takes care of the results of the one before it."""
+        position, arrays = self.position, self.arrays
+        if arrays.means is None:
+            arrays.means = engine.zero_means(
+                phase, index, self.config, arrays.state, data, self.key
+            )
+        first = jnp.int32(position.step), jnp.int32(length)
+        arrays.state, arrays.means, average, finite = engine.run_chunk(
+            phase, index, self.config, arrays.state, data, self.key, arrays.means, *first
+        )
+        self._settle()
+        position.step += length
+        position.updates += length
+        write = position.step % self.job.options.log_every == 0 or position.step == end
+        self.pending = Pending(index, position.step, length, average, finite, write)
+        if write:
+            arrays.means = None
+
+    def _settle(self) -> None:
+        """Waits for the chunk in flight, if any, and writes its line."""
+        pending, self.pending = self.pending, None
+        if pending is None:
+            self.clock.start()
+            return
+        finite = np.asarray(pending.finite)
+        self.clock.chunk(pending.length)
+        self.view.advance(pending.step, self.clock.rate * self.job.runs)
+        average = {name: np.asarray(value) for name, value in pending.average.items()}
+        self._check_finite(pending, finite, average)
+        if pending.write:
+            self._write(pending.phase, pending.step, average)
+
+    def _write(self, phase: int, step: int, average: Mapping[str, np.ndarray]) -> None:
+        rate = self.clock.window_rate() * self.job.runs
+        self.recorder.metrics(phase, step, average, rate, self.position.failed)
+
+    def _check_finite(
+        self, pending: Pending, finite: np.ndarray, average: Mapping[str, np.ndarray]
+    ) -> None:
+        """Takes note of runs that diverged; ends training when none is left."""
+        position = self.position
+        for run in map(int, np.flatnonzero(~finite)):
+            if run in position.failed:
+                continue
+            position.failed.append(run)
+            broken = [name for name, value in average.items() if not np.isfinite(value[run])]
+            self.view.event(
+                f"{self.job.run_name(run)}: weights became NaN or infinite between updates "
+                f"{pending.step - pending.length} and {pending.step} of phase "
+                f"{self.job.algorithm.phases[pending.phase].name}; metrics that show it: "
+                f"{', '.join(broken) or 'none'}"
+            )
+        if len(position.failed) == self.job.runs:
+            self._raise_failed()
+
+    def _raise_failed(self) -> None:
+        newest = self.keeper.newest()
+        kept = "no checkpoint was made yet" if newest is None else f"{newest} is kept"
+        names = ", ".join(self.job.run_name(run) for run in self.position.failed)
+        raise TrainingError(
+            f"{self.directory}: training diverged ({names}; log.txt has update and metric; "
+            f"{kept}): likely causes are a learning rate too high, rewards of great size, or "
+            "actions on the bounds under a tanh density (a wider --margin)"
+        )
+
+    # --- Boundaries ---
+
+    def _next_stop(self, phase: Phase, index: int, end: int) -> int:
+        """The next update at which something other than updating is due."""
+        options, step = self.job.options, self.position.step
+        periods = [options.log_every, options.checkpoint_every]
+        if self._held_out_fraction(phase):
+            periods.append(self._validation(phase)[0])
+        if self._evaluates(index):
+            periods.append(options.eval_every)
+        return min(end, *((step // period + 1) * period for period in periods))
+
+    def _due(self, period: int, end: int) -> bool:
+        """Whether a multiple of `period` is reached; what is due at the end is done there."""
+        return self.position.step < end and self.position.step % period == 0
+
+    def _evaluates(self, index: int) -> bool:
+        return index == self.job.last_phase and self.evaluator is not None
+
+    def _told_to_stop(self) -> bool:
+        """Saves and raises when interrupted; saves and returns True when time is over."""
+        interrupted = self.interrupted.is_set()
+        if not interrupted and time.monotonic() < self.deadline:
+            return False
+        self._save()
+        self.view.event(
+            f"{'interrupted' if interrupted else 'out of time'}: saved after "
+            f"{self.position.step} updates of phase "
+            f"{self.job.algorithm.phases[self.position.phase].name}; continue with "
+            f"leeward train --resume {self.directory}"
+        )
+        if interrupted:
+            raise KeyboardInterrupt
+        return True
+
+    # --- Early stopping ---
+
+    def _held_out_fraction(self, phase: Phase) -> float:
+        if phase.early_stopping is None:
+            return 0.0
+        return float(phase.early_stopping.fraction(self.job.config))
+
+    def _validation(self, phase: Phase) -> tuple[int, int]:
+        """(updates between measurements, patience)."""
+        assert phase.early_stopping is not None
+        config = self.job.config
+        return phase.early_stopping.every(config), phase.early_stopping.patience(config)
+
+    def _split(self, fraction: float) -> tuple[DeviceData, DeviceData | None]:
+        """(training, held-out) data on the device; rows are shared."""
+        if not fraction:
+            return self.data, None
+        training, held_out = split_by_episode(self.job.dataset, fraction, seed=0)
+        return select_transitions(self.data, training), select_transitions(self.data, held_out)
+
+    def _validate(self, phase: Phase, index: int, held_out: DeviceData) -> None:
+        """Measures the held-out loss of every run and keeps the best states."""
+        assert phase.early_stopping is not None
+        assert self.arrays.best is not None
+        self._settle()
+        patience = self._validation(phase)[1]
+        loss = engine.held_out_loss(phase.early_stopping, self.config, self.arrays.state, held_out)
+        self.recorder.validation(index, self.position.step, np.asarray(loss))
+        best = engine.keep_best(self.arrays.best, self.arrays.state, loss, patience)
+        self.arrays.best = best
+        ended = np.flatnonzero(np.asarray(best.since) >= patience)
+        self.position.stopped = [int(run) for run in ended]
+        self.clock.start()
+
+    # --- Evaluation and saving ---
+
+    def _evaluate(self) -> None:
+        """Rolls out every run's policy, writes the episodes and keeps the best policies."""
+        assert self.evaluator is not None
+        self._settle()
+        position, step = self.position, self.position.step
+        policy = self.job.algorithm.policy(self.arrays.state)
+        result = self.evaluator.evaluate(self.keeper.stack(policy, [step] * self.job.runs, None))
+        self.recorder.evaluation(position.phase, step, result)
+        self.view.event(f"{step:>9,} updates   {summary(result)}")
+        better = better_runs(result.mean_return, position, step)
+        if self.arrays.best_policy is None:
+            self.arrays.best_policy = jax.tree.map(jnp.copy, policy)
+        elif better.any():
+            self.arrays.best_policy = engine.select_runs(better, policy, self.arrays.best_policy)
+        if better.any():
+            self.keeper.save_policy(
+                self.directory / "best",
+                self.arrays.best_policy,
+                position.best_step,
+                position.best_return,
+            )
+        self.clock.start()
+
+    def _finish(self) -> None:
+        """The last evaluation, the final policy and the last checkpoint."""
+        if self.evaluator is not None:
+            self._evaluate()
+        policy = self.job.algorithm.policy(self.arrays.state)
+        steps = [self.position.step] * self.job.runs
+        self.keeper.save_policy(self.directory / "final", policy, steps)
+        self.position.complete = True
+        self._save()
+        if self.position.failed:
+            self._raise_failed()
+
+    def _save(self) -> None:
+        self._settle()
+        self.recorder.mark(self.position)
+        self.keeper.save(self.arrays, self.position)
+        self.clock.start()
+
+
+def select_transitions(data: DeviceData, part: Dataset) -> DeviceData:
+    """`data` with only the transitions of `part`, whose rows are the same."""
+    start = jnp.asarray(part.start, jnp.int32)
+    next_observation = data.next_observation
+    if next_observation is not None:
+        next_observation = next_observation[jnp.searchsorted(data.start, start)]
+    return data._replace(
+        start=start, steps_left=jnp.asarray(part.steps_left()), next_observation=next_observation
+    )
+
+
+def make_evaluator(job: Job) -> Evaluator | None:
+    """The evaluator of the job's environment, or None where there is none to evaluate in."""
+    if job.environment is None or job.options.eval_every == 0:
+        return None
+    return Evaluator(
+        job.environment, episodes=job.options.eval_episodes, reference=job.dataset.metadata
+    )

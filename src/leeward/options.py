@@ -1,0 +1,109 @@
+"""What a training run is told besides the algorithm's own settings. Fields become flags."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import itertools
+import re
+import textwrap
+from dataclasses import dataclass
+from typing import Literal
+
+from leeward.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of a run that no algorithm cares about."""
+
+    env: str | None = None
+    """Gymnasium environment to evaluate in; default the one that the data names, if any."""
+    seeds: tuple[int, ...] = (0,)
+    """One run a seed, all in one program."""
+    run_dir: str | None = None
+    """Where the run is kept; default runs/DATASET/ALGORITHM-TIME."""
+    log_every: int = 1_000
+    """Updates between lines of metrics, which are means over these updates."""
+    eval_every: int = 10_000
+    """Updates of the last phase between evaluations; 0: never, not even at the end."""
+    eval_episodes: int = 10
+    """Episodes of every evaluation and run."""
+    checkpoint_every: int = 10_000
+    """Updates between checkpoints."""
+    keep_checkpoints: int = 3
+    """How many of the newest checkpoints are kept."""
+    logger: tuple[str, ...] = ("tensorboard",)
+    """Where metrics go besides metrics.jsonl: tensorboard, wandb, or nothing."""
+    quiet: bool = False
+    """No progress view."""
+    best_fraction: float = 1.0
+    """Train on this share of episodes only, those with the highest return (0.1: 10 % BC)."""
+    max_time: str | None = None
+    """Stop and save after this long (90s, 30m, 2h); continue with --resume."""
+    eager: bool = False
+    """Run without compilation, for debugging: slow."""
+    device: Literal["cpu", "gpu", "tpu"] | None = None
+    """Where to train; default the fastest there is."""
+
+
+def field_help(cls: type) -> dict[str, str]:
+    """The sentence under every field of a dataclass: its flag's help."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
+    result = {}
+    for field, comment in itertools.pairwise(body):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(comment, ast.Expr)
+            and isinstance(comment.value, ast.Constant)
+        ):
+            result[field.target.id] = " ".join(str(comment.value.value).split())
+    return result
+
+
+def check_options(options: RunOptions) -> None:
+    """Rejects impossible values before anything is written.
+
+    Raises:
+        ConfigError: the option, its value and what is allowed.
+    """
+    if not options.seeds:
+        raise ConfigError("--seeds needs at least one seed, such as --seeds 0 1 2")
+    if len(set(options.seeds)) != len(options.seeds):
+        raise ConfigError(f"--seeds names a seed twice: {' '.join(map(str, options.seeds))}")
+    if min(options.seeds) < 0 or max(options.seeds) >= 2**32:
+        raise ConfigError("--seeds must lie between 0 and 4294967295")
+    positive = ("log_every", "eval_episodes", "checkpoint_every", "keep_checkpoints")
+    for name in positive:
+        if getattr(options, name) < 1:
+            raise ConfigError(f"--{_flag(name)} must be at least 1, got {getattr(options, name)}")
+    if options.eval_every < 0:
+        raise ConfigError(f"--eval-every must be 0 (never) or more, got {options.eval_every}")
+    if not 0.0 < options.best_fraction <= 1.0:
+        raise ConfigError(f"--best-fraction must be in (0, 1], got {options.best_fraction}")
+    if options.max_time is not None:
+        seconds(options.max_time)
+
+
+def seconds(text: str) -> float:
+    """'90s', '30m', '2h', '1d' or plain seconds as a number of seconds.
+
+    Raises:
+        ConfigError: another form.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]?)\s*", text)
+    if not match:
+        raise ConfigError(f"--max-time must look like 90s, 30m or 2h, got '{text}'")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
+
+
+def option_names() -> tuple[str, ...]:
+    """Names of all run options."""
+    return tuple(field.name for field in dataclasses.fields(RunOptions))
+
+
+def _flag(name: str) -> str:
+    return name.replace("_", "-")

@@ -1,0 +1,144 @@
+"""`Recorder`: writes what a run measures, to JSON lines, loggers, the live view and the caller."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from leeward.evaluate import Evaluation
+from leeward.job import Job, Position
+from leeward.logging import JsonLines, Logger, make_loggers
+from leeward.progress import View
+
+
+class Recorder:
+    """The files of one run directory that grow while it trains."""
+
+    def __init__(
+        self,
+        job: Job,
+        directory: Path,
+        view: View,
+        on_metrics: Callable[[Mapping[str, Any]], None] | None,
+    ) -> None:
+        self._job, self._directory, self._view = job, directory, view
+        self._on_metrics = on_metrics
+        self._metrics = JsonLines(directory / "metrics.jsonl")
+        self._evaluations = JsonLines(directory / "evaluations.jsonl")
+        self._loggers: list[Logger] = []
+
+    def begin(self, position: Position) -> None:
+        """Cuts the files back to `position`, so that no line stands twice, and opens loggers."""
+        job = self._job
+        self._metrics.cut(position.metrics_size)
+        self._evaluations.cut(position.evaluations_size)
+        self._loggers = make_loggers(
+            job.options.logger,
+            self._directory,
+            [job.run_name(run) for run in range(job.runs)],
+            {"algorithm": job.algorithm.name, "seeds": list(job.seeds)},
+            job.logger_step(position.phase, position.step) + 1 if position.updates else None,
+        )
+
+    def mark(self, position: Position) -> None:
+        """Puts the sizes of the files into `position`."""
+        position.metrics_size = self._metrics.size()
+        position.evaluations_size = self._evaluations.size()
+
+    def metrics(
+        self,
+        phase: int,
+        step: int,
+        average: Mapping[str, np.ndarray],
+        rate: float,
+        without: Collection[int],
+    ) -> None:
+        """One line a run of the means [N] over the updates since the last line.
+
+        Args:
+            phase: index of the phase.
+            step: updates made in it.
+            average: name → [N].
+            rate: updates a second, all runs together.
+            without: runs that get no line.
+        """
+        job = self._job
+        for run in range(job.runs):
+            if run in without:
+                continue
+            values = {name: float(value[run]) for name, value in average.items()}
+            values["time/updates_per_second"] = rate
+            self._write_row(run, phase, step, values)
+            self._log(run, phase, step, "training", values)
+            if run == 0:
+                self._view.note(values)
+
+    def validation(self, phase: int, step: int, loss: np.ndarray) -> None:
+        """One line a run of its held-out loss [N]."""
+        for run, value in enumerate(loss):
+            values = {"validation/loss": float(value)}
+            self._write_row(run, phase, step, values)
+            self._log(run, phase, step, "validation", {"loss": float(value)})
+
+    def evaluation(self, phase: int, step: int, result: Evaluation) -> None:
+        """One line a run of all its episodes."""
+        job = self._job
+        for run in range(job.runs):
+            row = evaluation_row(result, run)
+            label = {"phase": job.algorithm.phases[phase].name, "step": step, **job.label(run)}
+            self._evaluations.write(label | row)
+            # The reference code's names; its "returns" are normalized where that is possible.
+            score = row["score_mean"]
+            scalars = {
+                "returns": row["return_mean"] if score is None else score,
+                "return": row["return_mean"],
+                "length": float(np.mean(row["lengths"])),
+            }
+            self._log(run, phase, step, "evaluation", scalars)
+
+    def close(self) -> None:
+        """Closes files and loggers."""
+        self._metrics.close()
+        self._evaluations.close()
+        for logger in self._loggers:
+            logger.close()
+
+    def _write_row(self, run: int, phase: int, step: int, values: Mapping[str, float]) -> None:
+        name = self._job.algorithm.phases[phase].name
+        row = {"phase": name, "step": step, **self._job.label(run), **values}
+        self._metrics.write(row)
+        if self._on_metrics is not None:
+            self._on_metrics(row)
+
+    def _log(
+        self, run: int, phase: int, step: int, group: str, values: Mapping[str, float]
+    ) -> None:
+        names = self._job.algorithm.tensorboard
+        scalars = {f"{group}/{names.get(n, n)}": v for n, v in values.items() if math.isfinite(v)}
+        for logger in self._loggers:
+            logger.scalars(run, self._job.logger_step(phase, step), scalars)
+
+
+def evaluation_row(result: Evaluation, run: int) -> dict[str, Any]:
+    """Every episode of one run, and their means; `score_mean` is None without a reference."""
+    scores = result.mean_score
+    return {
+        "returns": result.returns[run].tolist(),
+        "lengths": result.lengths[run].tolist(),
+        "return_mean": float(result.returns[run].mean()),
+        "return_std": float(result.returns[run].std()),
+        "score_mean": None if scores is None else float(scores[run]),
+    }
+
+
+def summary(result: Evaluation) -> str:
+    """One line: the mean return of every run, and its score where there is one."""
+    returns = " ".join(f"{value:.1f}" for value in result.mean_return)
+    scores = result.mean_score
+    if scores is None:
+        return f"return {returns}"
+    return f"return {returns}   score {' '.join(f'{value:.1f}' for value in scores)}"

@@ -1,0 +1,150 @@
+"""What a training run saves and gets back: its checkpoints, with a usable policy in each."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from leeward import checkpoint, engine
+from leeward.data.sampling import DeviceData, Scaling
+from leeward.job import Job, Position
+from leeward.policy import PolicyStack, TrainedRun, save_policy
+from leeward.types import Phase
+
+
+@dataclass
+class Arrays:
+    """The arrays of a training run, stacked over N runs."""
+
+    state: Any
+    means: engine.Means | None = None
+    """Sums of metrics not yet written."""
+    best: engine.Best | None = None
+    """Early stopping's best states."""
+    best_policy: Any = None
+    """The best policies by evaluation; None before the first one."""
+
+    def present(self) -> dict[str, Any]:
+        """The parts that there are, by name."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {name: part for name, part in fields.items() if part is not None}
+
+
+class Keeper:
+    """Saves and restores one job in one run directory."""
+
+    def __init__(self, job: Job, directory: Path, config: Any, scaling: Scaling) -> None:
+        self._job, self._config, self._scaling = job, config, scaling
+        self._checkpoints = directory / "checkpoints"
+
+    def newest(self) -> Path | None:
+        """The newest complete checkpoint."""
+        found = checkpoint.complete(self._checkpoints)
+        return found[-1] if found else None
+
+    def save(self, arrays: Arrays, position: Position) -> None:
+        """A checkpoint of everything that is needed to go on as if nothing had happened."""
+        position.has_means, position.has_best = arrays.means is not None, arrays.best is not None
+        phase = self._job.algorithm.phases[position.phase].name
+        last = position.phase == self._job.last_phase
+        checkpoint.save(
+            self._checkpoints,
+            str(position.step) if last else f"{phase}-{position.step}",
+            arrays.present(),
+            dataclasses.asdict(position),
+            lambda folder: self.save_policy(
+                folder / "policy",
+                self._job.algorithm.policy(arrays.state),
+                [position.step] * self._job.runs,
+            ),
+        )
+        checkpoint.keep_last(self._checkpoints, self._job.options.keep_checkpoints)
+
+    def position(self, folder: Path) -> Position:
+        """Where the run stood at a checkpoint."""
+        return Position(**checkpoint.manifest(folder))
+
+    def restore(
+        self,
+        folder: Path,
+        position: Position,
+        key: jax.Array,
+        phase_data: Callable[[Phase], DeviceData],
+    ) -> Arrays:
+        """The arrays of a checkpoint made at `position`."""
+        algorithm, config, index = self._job.algorithm, self._config, position.phase
+        like = Arrays(
+            jax.eval_shape(
+                lambda: engine.init_states(algorithm.init, self._job.dataset.spec, config, key)
+            )
+        )
+        for earlier, phase in enumerate(algorithm.phases[: index + (position.step > 0)]):
+            if phase.enter is not None:
+                enter = functools.partial(engine.enter_phase, phase, earlier)
+                like.state = jax.eval_shape(enter, config, like.state, phase_data(phase), key)
+        phase = algorithm.phases[index]
+        if position.has_means:
+            zero = functools.partial(engine.zero_means, phase, index)
+            like.means = jax.eval_shape(zero, config, like.state, phase_data(phase), key)
+        if position.has_best:
+            first = functools.partial(engine.first_best, runs=self._job.runs)
+            like.best = jax.eval_shape(first, like.state)
+        if position.best_return:
+            like.best_policy = algorithm.policy(like.state)
+        return Arrays(**checkpoint.restore(folder, like.present()))
+
+    def stack(self, policies: Any, steps: list[int], returns: list[float] | None) -> PolicyStack:
+        """The policies of all runs, ready to act.
+
+        Args:
+            policies: `algorithm.policy` of the stacked state.
+            steps: [N] updates of the last phase that each had.
+            returns: [N] mean return of each at its evaluation, where there was one.
+        """
+        job = self._job
+        environment = job.environment
+        return PolicyStack(
+            algorithm=job.algorithm,
+            config=self._config,
+            spec=job.dataset.spec,
+            scaling=self._scaling,
+            policies=policies,
+            runs=tuple(
+                TrainedRun(
+                    seed=job.seeds[run],
+                    settings=job.settings[run],
+                    step=steps[run],
+                    return_mean=None if returns is None else returns[run],
+                )
+                for run in range(job.runs)
+            ),
+            env=environment if isinstance(environment, str) else None,
+            data={
+                "name": str(job.dataset.metadata.get("name", "data")),
+                "hash": job.dataset_hash,
+            },
+        )
+
+    def save_policy(
+        self, folder: Path, policies: Any, steps: list[int], returns: list[float] | None = None
+    ) -> None:
+        """The policies of all runs as a folder that loads without the data."""
+        save_policy(folder, self.stack(policies, steps, returns))
+
+
+def better_runs(mean_return: np.ndarray, position: Position, step: int) -> np.ndarray:
+    """[N] which runs have their best evaluation so far; `position` takes note of it."""
+    runs = len(mean_return)
+    before = np.array(position.best_return or [-np.inf] * runs)
+    better = mean_return > before
+    position.best_return = np.where(better, mean_return, before).tolist()
+    steps = np.array(position.best_step or [0] * runs)
+    position.best_step = np.where(better, step, steps).tolist()
+    return better

@@ -1,0 +1,306 @@
+"""`train` and `resume`: from a data set and an algorithm's name to a finished run directory."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+import platformdirs
+
+from leeward import loop, run
+from leeward.algorithms import get_algorithm
+from leeward.config import from_json, to_json
+from leeward.data.dataset import Dataset, best_episodes
+from leeward.data.load import load_dataset
+from leeward.data.sampling import check_sampling
+from leeward.data.table_columns import TableColumns
+from leeward.environments import check_matches, environment_spec
+from leeward.errors import ConfigError, DataError
+from leeward.job import Job
+from leeward.options import RunOptions, check_options, option_names
+from leeward.run import Run
+from leeward.settings import make_config
+from leeward.types import Algorithm, Box
+
+OnMetrics = Callable[[Mapping[str, Any]], None]
+
+
+def train(
+    algorithm: str,
+    data: str | Path | Dataset,
+    *,
+    env: str | Callable[[], Any] | None = None,
+    seeds: Sequence[int] = (0,),
+    run_dir: str | Path | None = None,
+    preset: str | None = None,
+    on_metrics: OnMetrics | None = None,
+    data_options: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Run:
+    """Trains one run for every seed (and combination of settings) in one compiled program.
+
+    Args:
+        algorithm: its name, such as "fisher_brc".
+        data: a name, a path, a URL or a `Dataset`.
+        env: where to evaluate: a Gymnasium id or a callable that makes an environment; default
+            the one that the data names, if any.
+        seeds: one run a seed.
+        run_dir: where the run is kept; default runs/DATASET/ALGORITHM-TIME.
+        preset: a named set of the algorithm's settings, such as "reference".
+        on_metrics: called with every line of metrics.
+        data_options: arguments of `load_dataset` that JSON can hold (`columns` as a mapping).
+        settings: fields of the algorithm's `Config` and of `RunOptions`. A float field may be a
+            list of values: all combinations are trained, beside the seeds.
+
+    Returns:
+        The finished run (unfinished only where `max_time` ran out).
+
+    Raises:
+        LeewardError: bad input; nothing was written.
+        KeyboardInterrupt: interrupted; the run was saved and can be resumed.
+
+    Example:
+        >>> run = leeward.train("td3_bc", "pendulum.hdf5", seeds=range(3), steps=10_000)
+        >>> run.scores()
+    """
+    chosen = get_algorithm(algorithm)
+    names = set(option_names()) - {"env", "seeds", "run_dir"}
+    given = {name: settings.pop(name) for name in list(settings) if name in names}
+    options = from_json(
+        RunOptions,
+        given
+        | {
+            "env": env if isinstance(env, str) else None,
+            "seeds": tuple(int(seed) for seed in seeds),
+            "run_dir": None if run_dir is None else str(run_dir),
+        },
+    )
+    check_options(options)
+    config, swept = make_config(chosen, preset, settings, sorted(names))
+    prepare_jax(options)
+    dataset = load(chosen, data, env or options.env, data_options or {})
+    environment = find_environment(dataset, env)
+    job = make_job(chosen, config, swept, options, dataset, environment)
+    directory = (
+        Path(options.run_dir)
+        if options.run_dir
+        else run.default_directory(str(dataset.metadata.get("name", "data")), chosen.name)
+    )
+    with run.locked(directory):
+        run.create(directory, describe(job, data, data_options or {}))
+        with eager(options.eager):
+            loop.run(job, directory, on_metrics)
+    return Run(directory)
+
+
+def resume(
+    run_dir: str | Path,
+    *,
+    data: Dataset | None = None,
+    env: Callable[[], Any] | None = None,
+    steps: int | None = None,
+    extend_schedule: bool = False,
+    max_time: str | None = None,
+    quiet: bool = False,
+    on_metrics: OnMetrics | None = None,
+) -> Run:
+    """Continues a killed, interrupted or finished run from its last checkpoint.
+
+    Args:
+        run_dir: the run's directory.
+        data: the data set, where the run was trained on one made in Python.
+        env: the environment, where the run was given a callable.
+        steps: a new number of updates of the last phase, to train on.
+        extend_schedule: let learning-rate schedules end at the new `steps`; else they keep the
+            horizon of the run's first start.
+        max_time: stop and save after this long.
+        quiet: no progress view.
+        on_metrics: called with every line of metrics.
+
+    Raises:
+        LeewardError: no run, a run in use, other data than it was trained on.
+    """
+    directory = Path(run_dir)
+    saved = Run(directory).config
+    algorithm = get_algorithm(saved["algorithm"])
+    config = from_json(algorithm.config_type, saved["config"])
+    if extend_schedule and steps is None:
+        raise ConfigError("--extend-schedule needs --steps: the new end of the schedule")
+    if steps is not None and steps < 1:
+        raise ConfigError(f"--steps must be at least 1, got {steps}")
+    if extend_schedule:
+        config = dataclasses.replace(config, steps=steps)
+    fields = dict(saved["options"], max_time=max_time, quiet=quiet, run_dir=str(directory))
+    options = from_json(RunOptions, fields)
+    check_options(options)
+    prepare_jax(options)
+    source = data if data is not None else saved["data"]["source"]
+    if source is None:
+        raise DataError(
+            f"{directory} was trained on a data set made in Python: resume it there with data=…"
+        )
+    data_options = {} if data is not None else saved["data"]["options"]
+    dataset = load(algorithm, source, env or saved["environment"], data_options)
+    swept = [
+        {name: row[name] for name in row if name not in ("run", "seed")} for row in saved["runs"]
+    ]
+    environment = env if env is not None else saved["environment"]
+    job = make_job(algorithm, config, None, options, dataset, environment)
+    job = dataclasses.replace(
+        job,
+        seeds=tuple(row["seed"] for row in saved["runs"]),
+        settings=tuple(swept),
+        steps=steps if steps is not None else saved["steps"],
+    )
+    if job.dataset_hash != saved["data"]["hash"]:
+        raise DataError(
+            f"{directory} was trained on other data than {saved['data']['name']} holds now: put "
+            "the old file back, or start a new run"
+        )
+    with run.locked(directory):
+        extended = saved | {"steps": job.steps, "config": to_json(config)}
+        if steps is not None:
+            extended["extensions"] = [
+                *saved.get("extensions", []),
+                {"steps": steps, "extend_schedule": extend_schedule},
+            ]
+            run.write_json(directory / "config.json", extended)
+        with eager(options.eager):
+            loop.run(job, directory, on_metrics)
+    return Run(directory)
+
+
+def load(
+    algorithm: Algorithm,
+    data: str | Path | Dataset,
+    env: str | Callable[[], Any] | None,
+    data_options: Mapping[str, Any],
+) -> Dataset:
+    """The data set, its action box taken from the environment where one was named.
+
+    Raises:
+        DataError: it cannot be read, or its actions are of a kind that the algorithm cannot learn.
+    """
+    space = environment_spec(env).action if env is not None else None
+    arguments = dict(data_options)
+    if "columns" in arguments:
+        arguments["columns"] = TableColumns(**arguments["columns"])
+    name = env if isinstance(env, str) else None
+    dataset = load_dataset(data, env=name, action_space=space, **arguments)
+    kind = "continuous" if isinstance(dataset.action_space, Box) else "discrete"
+    if kind not in algorithm.actions:
+        from leeward.algorithms import ALGORITHMS
+
+        fitting = [n.replace("_", "-") for n, a in ALGORITHMS.items() if kind in a.actions]
+        raise DataError(
+            f"{algorithm.name.replace('_', '-')} needs {' or '.join(algorithm.actions)} actions, "
+            f"but those of {dataset.metadata.get('name', 'the data')} are {kind}: "
+            f"try {', '.join(sorted(fitting))}"
+        )
+    return dataset
+
+
+def find_environment(
+    dataset: Dataset, env: str | Callable[[], Any] | None
+) -> str | Callable[[], Any] | None:
+    """The environment to evaluate in: the one given, or the one that the data names."""
+    environment = env if env is not None else dataset.metadata.get("env")
+    if environment is not None:
+        check_matches(dataset.spec, dataset.metadata, environment_spec(environment))
+    return environment
+
+
+def make_job(
+    algorithm: Algorithm,
+    config: Any,
+    swept: Mapping[str, list[float]] | None,
+    options: RunOptions,
+    dataset: Dataset,
+    environment: str | Callable[[], Any] | None,
+) -> Job:
+    """Everything the training loop needs, with one row for every seed and combination."""
+    if options.best_fraction < 1.0:
+        dataset = best_episodes(dataset, options.best_fraction)
+    check_sampling(dataset, config.sampling, config.batch_size, getattr(config, "n_step", 1))
+    swept = swept or {}
+    combinations = [
+        dict(zip(swept, values, strict=True)) for values in itertools.product(*swept.values())
+    ]
+    rows = [(seed, setting) for setting in combinations for seed in options.seeds]
+    return Job(
+        algorithm=algorithm,
+        config=config,
+        settings=tuple(setting for _, setting in rows),
+        seeds=tuple(seed for seed, _ in rows),
+        steps=config.steps,
+        options=options,
+        dataset=dataset,
+        environment=environment,
+    )
+
+
+def describe(
+    job: Job, source: str | Path | Dataset, data_options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """config.json: everything needed to repeat the run."""
+    environment = job.environment if isinstance(job.environment, str) else None
+    packages = ("jax", "jaxlib", "numpy", "optax", "equinox", "gymnasium", "mujoco")
+    options = dataclasses.asdict(job.options)
+    return {
+        "format": run.FORMAT,
+        "algorithm": job.algorithm.name,
+        "config": to_json(job.config),
+        "steps": job.steps,
+        "runs": [
+            {"run": i, "seed": seed, **setting}
+            for i, (seed, setting) in enumerate(zip(job.seeds, job.settings, strict=True))
+        ],
+        "options": options,
+        "environment": environment,
+        "data": {
+            "source": lasting(source),
+            "options": dict(data_options),
+            "name": job.dataset.metadata.get("name", "data"),
+            "hash": job.dataset_hash,
+            "transitions": job.dataset.transitions,
+            "episodes": job.dataset.episodes,
+            "return_mean": float(job.dataset.episode_returns().mean()),
+            "notes": list(job.dataset.metadata.get("notes", [])),
+        },
+        "versions": {"leeward": metadata.version("leeward"), "python": platform.python_version()}
+        | {name: metadata.version(name) for name in packages},
+    }
+
+
+def lasting(source: str | Path | Dataset) -> str | None:
+    """The source as a later process finds it from any folder; None for data made in Python."""
+    if isinstance(source, Dataset):
+        return None
+    path = Path(source).expanduser()
+    return str(path.absolute()) if path.exists() else str(source)
+
+
+def prepare_jax(options: RunOptions) -> None:
+    """Chooses the device and keeps compiled programs between processes, unless set already."""
+    if options.device is not None:
+        jax.config.update("jax_platforms", {"gpu": "cuda"}.get(options.device, options.device))
+    if jax.config.read("jax_compilation_cache_dir") is None:
+        cache = platformdirs.user_cache_path("leeward") / "compiled"
+        with contextlib.suppress(OSError):  # an unwritable home only costs the cache
+            cache.mkdir(parents=True, exist_ok=True)
+            jax.config.update("jax_compilation_cache_dir", str(cache))
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+@contextlib.contextmanager
+def eager(enabled: bool) -> Iterator[None]:
+    """Runs without compilation where `enabled`."""
+    with jax.disable_jit() if enabled else contextlib.nullcontext():
+        yield
