@@ -8,7 +8,7 @@ so the length cannot change a result.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ class Means(NamedTuple):
     """Running sums of every metric since the last line was written; N runs."""
 
     total: dict[str, Float[Array, " N"]]
-    count: dict[str, Float[Array, " N"]]
+    number: dict[str, Float[Array, " N"]]
 
 
 class Best(NamedTuple):
@@ -42,7 +42,7 @@ class Best(NamedTuple):
     since: Int[Array, " N"]
 
 
-def stack_configs(config: Any, settings: list[dict[str, float]]) -> Any:
+def stack_configs(config: Any, settings: Sequence[Mapping[str, float]]) -> Any:
     """One config whose float fields are arrays [N]: `config` with each run's settings put in."""
     columns = {
         name: jnp.asarray([s.get(name, getattr(config, name)) for s in settings], jnp.float32)
@@ -146,7 +146,7 @@ def run_chunk(
         state, means = over_runs(one_run, config, state, key, means)
     else:  # the loop outside: `step` stays unbatched, so conditionals stay branches
         state, means = _lockstep(phase, index, config, state, data, key, means, step, length)
-    average = {name: means.total[name] / means.count[name] for name in means.total}
+    average = {name: means.total[name] / means.number[name] for name in means.total}
     return state, means, average, _finite(state)
 
 
@@ -178,7 +178,7 @@ def add_metrics(means: Means, metrics: dict[str, Array]) -> Means:
     known = {name: ~jnp.isnan(value) for name, value in metrics.items()}
     return Means(
         {n: means.total[n] + jnp.where(known[n], v, 0.0) for n, v in metrics.items()},
-        {n: means.count[n] + known[n] for n in metrics},
+        {n: means.number[n] + known[n] for n in metrics},
     )
 
 

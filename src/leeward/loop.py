@@ -100,7 +100,7 @@ class Training:
         self.deadline = math.inf if limit is None else time.monotonic() + seconds(limit)
         scaling = fit_scaling(job.dataset, job.config.normalize_observations)
         self.data = to_device(job.dataset, scaling)
-        self.config = engine.stack_configs(job.config, list(job.settings))
+        self.config = engine.stack_configs(job.config, job.settings)
         self.key = engine.run_keys(list(job.seeds))
         self.clock = Clock()
         self.pending: Pending | None = None
@@ -177,7 +177,7 @@ class Training:
         self._settle()
         if self.arrays.means is not None:  # ended early, between two lines
             average = {
-                name: np.asarray(total) / np.asarray(self.arrays.means.count[name])
+                name: np.asarray(total) / np.asarray(self.arrays.means.number[name])
                 for name, total in self.arrays.means.total.items()
             }
             self._write(index, position.step, average)

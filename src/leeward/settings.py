@@ -61,7 +61,7 @@ def make_config(
                 raise ConfigError(f"setting '{name}' needs at least one value")
             if len(value) > 1:
                 swept[name] = [float(v) for v in value]
-            values[name] = value[0]
+            values[name] = list(value)[0]
     config = from_json(algorithm.config_type, values)
     check_config(config)
     return config, swept

@@ -291,7 +291,7 @@ def prepare_jax(options: RunOptions) -> None:
     """Chooses the device and keeps compiled programs between processes, unless set already."""
     if options.device is not None:
         jax.config.update("jax_platforms", {"gpu": "cuda"}.get(options.device, options.device))
-    if jax.config.read("jax_compilation_cache_dir") is None:
+    if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
         cache = platformdirs.user_cache_path("leeward") / "compiled"
         with contextlib.suppress(OSError):  # an unwritable home only costs the cache
             cache.mkdir(parents=True, exist_ok=True)

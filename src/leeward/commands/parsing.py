@@ -75,11 +75,11 @@ def parse(
         ConfigError: a flag that does not exist.
         SystemExit: --help (0), or a value of the wrong type (2).
     """
-    flags = {f"--{name.replace('_', '-')}" for name, _, _ in fields}
-    flags |= {f"--no-{flag[2:]}" for flag in flags} | {"--help"}
+    flags = [f"--{name.replace('_', '-')}" for name, _, _ in fields]
+    accepted = {*flags, *(f"--no-{flag[2:]}" for flag in flags), "--help"}
     for argument in arguments:
         flag = argument.split("=")[0].replace("_", "-")
-        if argument.startswith("--") and flag not in flags:
+        if argument.startswith("--") and flag not in accepted:
             raise ConfigError(
                 f"unknown flag {flag} for {prog}.{did_you_mean(flag, flags)} "
                 f"All of them: {prog} --help"
