@@ -77,3 +77,25 @@ def temperature_loss(
     """mean of α(−log π − H̄): its descent raises α while the entropy is below H̄ (SAC, eq. 18)."""
     gap = jax.lax.stop_gradient(-log_prob - target_entropy)
     return (jnp.exp(log_alpha) * gap).mean()
+
+
+def expectile_loss(
+    difference: Float[Array, "*batch"], expectile: float | Float[Array, ""]
+) -> Float[Array, "*batch"]:
+    """|expectile − 1(difference < 0)| · difference² (IQL, arXiv 2110.06169, eq. 4)."""
+    weight = jnp.where(difference < 0.0, 1.0 - expectile, expectile)
+    return weight * jnp.square(difference)
+
+
+def advantage_weight(
+    advantage: Float[Array, "*batch"],
+    inverse_temperature: float | Float[Array, ""],
+    highest: float | Float[Array, ""],
+) -> Float[Array, "*batch"]:
+    """min(exp(advantage · inverse_temperature), highest), without gradient.
+
+    Weighs the data's actions in the actor's loss (AWAC, arXiv 2006.09359, eq. 13; CRR; IQL). With
+    the gradient left in, the actor would also learn to worsen its own actions.
+    """
+    weight = jnp.exp(advantage * inverse_temperature)
+    return jax.lax.stop_gradient(jnp.minimum(weight, highest))
