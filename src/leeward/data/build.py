@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from leeward.data.columns import (
+    Bound,
     Columns,
     check_finite,
     check_inside_box,
@@ -40,8 +41,8 @@ def build(
     next_observation: np.ndarray | None = None,
     transition: np.ndarray | None = None,
     next_known: np.ndarray | None = None,
-    action_low: np.ndarray | float | None = None,
-    action_high: np.ndarray | float | None = None,
+    action_low: Bound = None,
+    action_high: Bound = None,
     action_count: int | None = None,
     metadata: Mapping[str, Any] | None = None,
     strict: bool = True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,10 @@ from leeward.types import Box, Discrete
 
 _CHUNK = 65_536  # rows compared at once: ours, keeps the temporary of a comparison small
 _ROUNDING = 1e-6  # of the box's size; ours: what float32 arithmetic may add to a bound
+
+
+Bound = np.ndarray | Sequence[float | int] | float | int | None
+"""One side of the action box: one number, or one a dimension."""
 
 
 class Columns(NamedTuple):
@@ -111,8 +116,8 @@ def non_finite_rows(array: np.ndarray) -> np.ndarray:
 def infer_action_space(
     name: str,
     action: np.ndarray,
-    low: np.ndarray | float | None,
-    high: np.ndarray | float | None,
+    low: Bound,
+    high: Bound,
     count: int | None,
 ) -> tuple[Box | Discrete, list[str]]:
     """The action space, from its bounds or size where given, else from the data, with a note.
@@ -244,7 +249,7 @@ def _discrete(name: str, action: np.ndarray, count: int | None) -> Discrete:
 def _bound(
     name: str,
     side: str,
-    given: np.ndarray | float | None,
+    given: Bound,
     size: int,
     from_data: np.ndarray | None,
 ) -> np.ndarray:

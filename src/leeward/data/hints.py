@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from leeward.data.build import build
+from leeward.data.columns import Bound
 from leeward.data.dataset import Dataset
 from leeward.data.registry import step_limit
 from leeward.errors import DataError
@@ -20,8 +21,6 @@ _ENVIRONMENT_ID = re.compile(r"^([\w:.-]+/)?[\w:.-]+-v\d+$")
 _ENVIRONMENT_KEYS = ("env", "env_id", "env_name", "environment")
 LONGEST_LIST = 64
 """Values of a metadata array that are kept; ours: longer ones are data."""
-
-Bound = np.ndarray | float | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,10 +164,8 @@ def json_value(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         if value.size > LONGEST_LIST:
             return None
-        if value.dtype.kind == "S":
-            return np.char.decode(np.asarray(value), "utf-8", "replace").tolist()
-        if value.dtype.kind == "O":
-            return [json_value(item) for item in np.ravel(value)]
+        if value.dtype.kind in "SO":
+            return [json_value(item) for item in np.ravel(value).tolist()]
         return value.tolist() if value.dtype.kind in "fiubU" else None
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")

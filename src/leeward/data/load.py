@@ -11,10 +11,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from leeward.data import registry
+from leeward.data.columns import Bound
 from leeward.data.d4rl import Rows, read_d4rl
 from leeward.data.dataset import Dataset
 from leeward.data.download import Progress, cache_folder, fetch, mirrors
-from leeward.data.hints import Bound, Hints
+from leeward.data.hints import Hints
 from leeward.data.npz import read_npz
 from leeward.data.ogbench import is_ogbench, read_ogbench
 from leeward.data.table_columns import TableColumns

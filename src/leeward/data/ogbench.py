@@ -42,13 +42,13 @@ def read_ogbench(path: Path, *, hints: Hints | None = None) -> Dataset:
     with open_npz(path) as archive:
         keys = set(archive.keys())
         observation, action = archive["observations"], archive["actions"]
-        end = flat(archive["terminals"]).astype(bool)
+        end = _flags(archive["terminals"])
         reward = archive["rewards"] if "rewards" in keys else None
-        solved = flat(archive["masks"]) == 0 if "masks" in keys else np.zeros(len(end), bool)
+        solved = np.zeros(len(end), bool)
+        if "masks" in keys:
+            solved = ~_flags(archive["masks"])
         stored_next = archive["next_observations"] if "next_observations" in keys else None
-        only_observation = end
-        if "valids" in keys:
-            only_observation = np.asarray(flat(archive["valids"]) == 0)
+        only_observation = ~_flags(archive["valids"]) if "valids" in keys else end
         in_file = short_values(archive)
     if reward is None:
         reward = np.zeros(len(end), np.float32)
@@ -62,9 +62,8 @@ def read_ogbench(path: Path, *, hints: Hints | None = None) -> Dataset:
         following = np.flatnonzero(step) + 1
         stored_next = observation[following]
         end = only_observation[following]
-        observation, action, reward, solved = (
-            column[step] for column in (observation, action, reward, solved)
-        )
+        observation, action, reward = observation[step], action[step], reward[step]
+        solved = solved[step]
     columns = {
         "observation": observation,
         "action": action,
@@ -74,3 +73,8 @@ def read_ogbench(path: Path, *, hints: Hints | None = None) -> Dataset:
         "next_observation": stored_next,
     }
     return assemble(path, columns, in_file, hints or Hints(), notes=notes, default_bound=1.0)
+
+
+def _flags(array: np.ndarray) -> np.ndarray:
+    """[R] bool of numbers 0 and 1."""
+    return np.asarray(flat(array), bool)

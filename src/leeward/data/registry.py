@@ -112,7 +112,7 @@ def normalized_score(
     if scores is None:
         return None
     span = scores.maximum - scores.minimum
-    return 100.0 * (np.asarray(returns, np.float64) - scores.minimum) / span
+    return np.asarray(100.0 * (np.asarray(returns, np.float64) - scores.minimum) / span)
 
 
 def _environment_entry(env: str) -> str | None:

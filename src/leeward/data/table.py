@@ -106,14 +106,12 @@ def _assemble(
     wrong = np.flatnonzero(last & follows)
     if len(wrong):
         raise DataError(f"{path}: action and reward are missing at {place(wrong[0])}: fill them")
-    known_ends = found.episode is not None or found.truncation is not None or last.any()
     # The end of a recording lies at the last step, not at the observation after it.
     ends = ~follows
     ends[:-1] |= last[1:]
     termination, truncation = steps["termination"], steps["truncation"]
-    if known_ends:
-        truncation |= ends & ~termination
-    else:
+    truncation |= ends & ~termination
+    if found.episode is None and found.truncation is None and truncation.sum() <= 1:
         limited, _ = truncation_by_limit(termination, {}, hints, notes)
         if limited is not None:
             truncation |= limited
@@ -255,21 +253,30 @@ def _read(path: Path, names: list[str]) -> pa.Table:
         if path.suffix.lower() != ".csv":
             table = pyarrow.parquet.read_table(path, columns=names)
         else:
-            # One block: types are inferred from the first one only.
-            block = min(path.stat().st_size + 1, 2**31 - 1)
-            table = pyarrow.csv.read_csv(
-                path,
-                read_options=pyarrow.csv.ReadOptions(block_size=block),
-                parse_options=pyarrow.csv.ParseOptions(delimiter=_delimiter(path)),
-                convert_options=pyarrow.csv.ConvertOptions(
-                    include_columns=names, strings_can_be_null=True
-                ),
-            )
+            table = _read_csv(path, names)
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, error) from error
     if table.num_rows == 0:
         raise DataError(f"{path} is empty: it has no row")
     return table
+
+
+def _read_csv(path: Path, names: list[str], *, threads: bool = True) -> pa.Table:
+    # One block: types are inferred from the first one only.
+    block = min(path.stat().st_size + 1, 2**31 - 1)
+    try:
+        return pyarrow.csv.read_csv(
+            path,
+            read_options=pyarrow.csv.ReadOptions(block_size=block, use_threads=threads),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=_delimiter(path)),
+            convert_options=pyarrow.csv.ConvertOptions(
+                include_columns=names, strings_can_be_null=True
+            ),
+        )
+    except pa.ArrowException:
+        if not threads:
+            raise
+        return _read_csv(path, names, threads=False)  # whose error names the row
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:
