@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -24,11 +24,11 @@ from leeward.environments import (
     environment_id,
     make_environment,
 )
-from leeward.errors import SimulationError
+from leeward.errors import LeewardError, SimulationError
 from leeward.policy import Policy, PolicyStack
 from leeward.types import Box
 
-ENVIRONMENTS = 100
+COPIES = 100
 """Copies of the environment at once, over all runs (ours: a MuJoCo one takes about 1 MB and
 10 ms to make; more of them make no step cheaper)."""
 LONGEST_EPISODE = 200_000
@@ -68,6 +68,9 @@ class Evaluator:
         episodes: int = 10,
         evaluation_seed: int = 0,
         reference: str | Mapping[str, Any] | None = None,
+        copies: int = COPIES,
+        wrapper: Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]] | None = None,
+        render_mode: str | None = None,
     ) -> None:
         """Prepares evaluations; environments are made when the first one needs them.
 
@@ -77,6 +80,10 @@ class Evaluator:
             evaluation_seed: another one gives other starts.
             reference: whose reference returns normalize the scores: a data set's name or metadata;
                 default the environment's.
+            copies: the environment's copies at once, over all runs; at least one a run is made.
+            wrapper: put around every copy, such as one that disturbs the first state or actions;
+                all that is random in it should come from the seed that its `reset` gets.
+            render_mode: as `make_environment`.
 
         Raises:
             SimulationError: `episodes` below 1.
@@ -85,13 +92,14 @@ class Evaluator:
             raise SimulationError(f"an evaluation needs at least 1 episode, got {episodes}")
         self.name = environment_id(env)
         self.episodes = episodes
-        self._env = env
+        self._env, self._render_mode, self._wrapper = env, render_mode, wrapper
+        self._most = copies
         self._seed = evaluation_seed
         self._reference = self.name if reference is None else reference
         self._made: list[gymnasium.Env[Any, Any]] = []
         self._spec: EnvironmentSpec | None = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Evaluator:
         return self
 
     def __exit__(
@@ -132,7 +140,7 @@ class Evaluator:
         """
         check_matches(policies.spec, {"name": "the policy"}, self.spec)
         seeds = [run.seed for run in policies.runs]
-        width = _width(len(seeds), self.episodes)
+        width = _width(len(seeds), self.episodes, self._most)
         copies = self._copies(len(seeds) * width)
         rollout = _Rollout(self, policies, copies, width)
         rollout.play(on_episode)
@@ -148,25 +156,47 @@ class Evaluator:
 
     def _copies(self, count: int) -> list[gymnasium.Env[Any, Any]]:
         while len(self._made) < count:
-            self._made.append(make_environment(self._env))
+            made = make_environment(self._env, render_mode=self._render_mode)
+            self._made.append(made if self._wrapper is None else self._wrapper(made))
         return self._made[:count]
 
 
 def evaluate(
     policies: PolicyStack | Policy,
-    env: EnvironmentSource,
+    env: EnvironmentSource | None = None,
     *,
     episodes: int = 10,
     evaluation_seed: int = 0,
     reference: str | Mapping[str, Any] | None = None,
     on_episode: Callable[[int], None] | None = None,
 ) -> Evaluation:
-    """One evaluation; arguments and errors as `Evaluator` and its `evaluate`."""
+    """Episodes of one policy or of many; arguments and errors as `Evaluator` and its `evaluate`.
+
+    Without `env`, the environment that the policies were trained for.
+    """
     stack = policies.stack() if isinstance(policies, Policy) else policies
     with Evaluator(
-        env, episodes=episodes, evaluation_seed=evaluation_seed, reference=reference
+        environment_of(stack, env),
+        episodes=episodes,
+        evaluation_seed=evaluation_seed,
+        reference=reference,
     ) as evaluator:
         return evaluator.evaluate(stack, on_episode)
+
+
+def environment_of(
+    policies: PolicyStack | Policy, env: EnvironmentSource | None
+) -> EnvironmentSource:
+    """The environment asked for, else the one that the policies were trained for.
+
+    Raises:
+        SimulationError: there is neither.
+    """
+    if env is not None:
+        return env
+    if policies.env is None:
+        raise SimulationError("the policy was trained without an environment: name one (--env)")
+    return policies.env
 
 
 def episode_seed(evaluation_seed: int, run_seed: int, episode: int) -> int:
@@ -227,6 +257,8 @@ class _Rollout:
         seed = self.evaluator.episode_seed(self.policies.runs[slot.run].seed, slot.episode)
         try:
             observation, _ = slot.env.reset(seed=seed)
+        except LeewardError:
+            raise
         except Exception as error:  # an environment's own code may raise anything
             raise self._failure(slot, f"failed to reset ({_reason(error)})") from error
         if np.shape(observation) != self.spec.observation_shape:
@@ -273,6 +305,8 @@ class _Rollout:
             )
             self.observation[slot.run, slot.column] = observation
             slot.total += float(reward)
+        except LeewardError:
+            raise
         except Exception as error:  # an environment's own code may raise anything
             raise self._failure(slot, f"failed to step ({_reason(error)})") from error
         slot.steps += 1
@@ -305,8 +339,8 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
-def _width(runs: int, episodes: int) -> int:
-    """Episodes of one run stepped side by side: as equal rounds as `ENVIRONMENTS` allows."""
-    most = max(1, ENVIRONMENTS // runs)
+def _width(runs: int, episodes: int, copies: int) -> int:
+    """Episodes of one run stepped side by side: as equal rounds as `copies` allows."""
+    most = max(1, copies // runs)
     rounds = -(-episodes // most)
     return -(-episodes // rounds)

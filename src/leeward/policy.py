@@ -7,23 +7,23 @@ NumPy goes in and out, in the environment's units; the observation and action ma
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from functools import partial
+import importlib.metadata
+import math
+import platform
+from collections.abc import Mapping
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Shaped
 
+from leeward import acting, config, policy_folder
+from leeward.algorithms import get_algorithm
 from leeward.data.sampling import Scaling
-from leeward.errors import CheckpointError, SpecError
-from leeward.nn.distributions import Categorical, TanhMixture, TanhNormal
-from leeward.types import ActFn, Algorithm, Box, Spec
-
-LARGEST_BATCH = 1024
-"""Observations in one call of the program; more are served in pieces (ours: bounds memory)."""
-Densities = TanhNormal | TanhMixture | Categorical
+from leeward.errors import CheckpointError, ConfigError, SpecError
+from leeward.types import Algorithm, Box, Discrete, Spec
 
 
 class TrainedRun(NamedTuple):
@@ -59,7 +59,7 @@ class PolicyStack:
 
     def act(self, observation: np.ndarray) -> np.ndarray:
         """Deterministic actions: [N, E, *obs] → [N, E, A] inside the box, or [N, E] integers."""
-        action = _act_side_by_side(
+        action = acting.act_side_by_side(
             self.algorithm.act, self.spec, self.policies, self.scaling, observation
         )
         return np.array(action)  # a copy that may be written to
@@ -132,8 +132,8 @@ class Policy:
             SpecError: observations of another shape, or that are not numbers.
         """
         flat, leading = self._flat(observation)
-        call = partial(_act, self.algorithm.act, self.spec, self.policy, self.scaling)
-        action = _in_pieces(call, flat)
+        call = partial(acting.act, self.algorithm.act, self.spec, self.policy, self.scaling)
+        action = acting.in_pieces(call, flat)
         if action.dtype.kind == "f" and not np.isfinite(action).all():
             raise SpecError(_not_finite(flat, action))
         return action.reshape(*leading, *action.shape[1:])
@@ -163,18 +163,13 @@ class Policy:
                 f"actions have shape {action.shape}, observations ask for {(*leading, *size)}"
             )
         action = action.astype(np.float32 if size else np.int32).reshape(len(flat), *size)
-        call = partial(_log_prob, self.spec, self.policy, self.scaling)
-        return _in_pieces(call, flat, action).reshape(leading)
+        call = partial(acting.log_prob, self.spec, self.policy, self.scaling)
+        return acting.in_pieces(call, flat, action).reshape(leading)
 
-    @property
+    @cached_property
     def has_density(self) -> bool:
         """Whether `log_prob` exists: the policy is a distribution of actions."""
-        if not callable(self.policy):
-            return False
-        shape = (1, *self.spec.observation_shape)
-        observation = jax.ShapeDtypeStruct(shape, jnp.dtype(self.spec.observation_dtype))
-        output = jax.eval_shape(lambda policy, o: policy(o), self.policy, observation)
-        return isinstance(output, Densities)
+        return acting.has_density(self.spec, self.policy)
 
     def stack(self) -> PolicyStack:
         """The same policy as a stack of one."""
@@ -209,57 +204,6 @@ class Policy:
         return flat if image else flat.astype(np.float32), leading
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _act(
-    act: ActFn, spec: Spec, policy: Any, scaling: Scaling, observation: Shaped[Array, "B *obs"]
-) -> Array:
-    """The action in the environment's units, clipped to the box: rounding may leave it."""
-    action = act(policy, scaling.normalize(observation), jax.random.key(0))
-    action = scaling.to_environment(action)
-    if isinstance(spec.action, Box):
-        low, high = jnp.asarray(spec.action.low), jnp.asarray(spec.action.high)
-        low, high = (jnp.broadcast_to(bound, action.shape) for bound in (low, high))
-        return jnp.clip(action, low, high)
-    return action
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def _act_side_by_side(
-    act: ActFn, spec: Spec, policies: Any, scaling: Scaling, observation: Shaped[Array, "N E *obs"]
-) -> Array:
-    return jax.vmap(lambda policy, o: _act(act, spec, policy, scaling, o))(policies, observation)
-
-
-@partial(jax.jit, static_argnums=0)
-def _log_prob(
-    spec: Spec,
-    policy: Any,
-    scaling: Scaling,
-    observation: Shaped[Array, "B *obs"],
-    action: Shaped[Array, "B *act"],
-) -> Float[Array, " B"]:
-    log_prob = policy(scaling.normalize(observation)).log_prob(scaling.to_network(action))
-    if isinstance(spec.action, Box):
-        return log_prob - jnp.log(scaling.action_scale).sum()
-    return log_prob
-
-
-def _in_pieces(call: Callable[..., Array], *inputs: np.ndarray) -> np.ndarray:
-    """`call` on pieces of the inputs, each padded to a power of two by repeating its last row."""
-    count = len(inputs[0])
-    if count == 0:
-        padded = [np.zeros((1, *array.shape[1:]), array.dtype) for array in inputs]
-        return np.array(call(*padded))[:0]
-    results = []
-    for begin in range(0, count, LARGEST_BATCH):
-        piece = [array[begin : begin + LARGEST_BATCH] for array in inputs]
-        size = len(piece[0])
-        missing = (1 << (size - 1).bit_length()) - size
-        piece = [np.concatenate([p, np.repeat(p[-1:], missing, axis=0)]) for p in piece]
-        results.append(np.asarray(call(*piece))[:size])
-    return np.concatenate(results)
-
-
 def _not_finite(observation: np.ndarray, action: np.ndarray) -> str:
     row = int(np.flatnonzero(~np.isfinite(action).all(axis=-1))[0])
     if not np.isfinite(observation[row]).all():
@@ -279,3 +223,146 @@ def _config_of_run(config: Any, index: int) -> Any:
         if isinstance(value, list) or getattr(value, "ndim", 0) == 1:
             values[field.name] = float(value[index])
     return dataclasses.replace(config, **values)
+
+
+def save_policy(folder: str | Path, policies: PolicyStack | Policy) -> None:
+    """Writes policies as a folder that loads without the data; an older one is replaced at once.
+
+    Raises:
+        CheckpointError: the folder holds something else, or cannot be written.
+        DiskError: the disk is full or fails.
+    """
+    stack = policies.stack() if isinstance(policies, Policy) else policies
+    description = {
+        "algorithm": stack.algorithm.name,
+        "config": _config_json(stack.config),
+        "spec": _spec_json(stack.spec),
+        "runs": [_run_json(run) for run in stack.runs],
+        "env": stack.env,
+        "data": dict(stack.data),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in ("leeward", "jax", "numpy")},
+        },
+    }
+    arrays = jax.device_get({"policy": stack.policies, "scaling": stack.scaling})
+    policy_folder.write(Path(folder), description, _by_path(arrays))
+
+
+def load_policy(
+    path: str | Path,
+    seed: int | None = None,
+    checkpoint: str | int | None = None,
+    *,
+    run: int | None = None,
+) -> Policy:
+    """One trained policy, without its data.
+
+    Args:
+        path: a run directory, or the folder of a saved policy.
+        seed: the run's seed; default the first run.
+        checkpoint: as `load_policies`.
+        run: the run's index, where a sweep has several runs of one seed.
+
+    Raises:
+        CheckpointError: nothing there, damaged, newer than this version reads, or no such run.
+    """
+    return load_policies(path, checkpoint).select(seed, run)
+
+
+def load_policies(path: str | Path, checkpoint: str | int | None = None) -> PolicyStack:
+    """The policies of all runs of a run directory, or of the folder of a saved policy.
+
+    Args:
+        path: a run directory or a policy's folder.
+        checkpoint: of a run directory: "best" (by the evaluations of training), "last", or a
+            checkpoint's step; default the best where the run was evaluated, else the last.
+
+    Raises:
+        CheckpointError: nothing there, damaged, or newer than this version reads.
+    """
+    folder = policy_folder.find(Path(path), None if checkpoint is None else str(checkpoint))
+    description, archive = policy_folder.read(folder)
+    try:
+        algorithm = get_algorithm(description["algorithm"])
+        values = config.from_json(algorithm.config_type, description["config"])
+        spec = _spec_from_json(description["spec"])
+        runs = tuple(TrainedRun(**run) for run in description["runs"])
+        env, data = description["env"], description["data"]
+    except ConfigError as error:
+        raise CheckpointError(
+            f"{folder}: this version of leeward cannot read it: {error}"
+        ) from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{folder / policy_folder.DESCRIPTION} is damaged") from error
+    like = _shapes(algorithm, values, spec, len(runs))
+    shapes = {name: (leaf.shape, leaf.dtype) for name, leaf in _by_path(like).items()}
+    arrays = policy_folder.unpack(folder, archive, shapes)
+    tree = jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(arrays[n]) for n in shapes])
+    return PolicyStack(
+        algorithm, values, spec, tree["scaling"], tree["policy"], runs, env=env, data=data
+    )
+
+
+def _shapes(algorithm: Algorithm, values: Any, spec: Spec, runs: int) -> dict[str, Any]:
+    """The shapes and types of everything in the archive."""
+
+    def build(key: Any) -> dict[str, Any]:
+        policy = algorithm.policy(algorithm.init(_config_of_run(values, 0), spec, key))
+        size = spec.action.size if isinstance(spec.action, Box) else 1
+        observation = jnp.zeros(spec.observation_shape)
+        scaling = Scaling(observation, observation, jnp.zeros(size), jnp.zeros(size))
+        stacked = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (runs, *leaf.shape)), policy)
+        return {"policy": stacked, "scaling": scaling}
+
+    return jax.eval_shape(build, jax.random.key(0))
+
+
+def _by_path(tree: Any) -> dict[str, Any]:
+    """The leaves by their path as text, such as "policy/mlp/layers/0/weight"."""
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {jax.tree_util.keystr(p, simple=True, separator="/"): leaf for p, leaf in leaves}
+
+
+def _config_json(values: Any) -> dict[str, Any]:
+    """The config as JSON; arrays of floats with as many digits as they have."""
+    result = config.to_json(values)
+    for name in config.float_fields(type(values)):
+        if isinstance(result[name], list):
+            result[name] = [float(str(np.float32(value))) for value in result[name]]
+    return result
+
+
+def _spec_json(spec: Spec) -> dict[str, Any]:
+    action = spec.action
+    return {
+        "observation_shape": list(spec.observation_shape),
+        "observation_dtype": spec.observation_dtype,
+        "action": {"low": list(action.low), "high": list(action.high)}
+        if isinstance(action, Box)
+        else {"count": action.size},
+    }
+
+
+def _spec_from_json(values: Mapping[str, Any]) -> Spec:
+    action = values["action"]
+    return Spec(
+        tuple(map(int, values["observation_shape"])),
+        str(values["observation_dtype"]),
+        Discrete(int(action["count"]))
+        if "count" in action
+        else Box(tuple(map(float, action["low"])), tuple(map(float, action["high"]))),
+    )
+
+
+def _run_json(run: TrainedRun) -> dict[str, Any]:
+    def finite(value: float | None) -> float | None:
+        return None if value is None or not math.isfinite(value) else float(value)
+
+    return {
+        "seed": int(run.seed),
+        "settings": dict(run.settings),
+        "step": int(run.step),
+        "return_mean": finite(run.return_mean),
+        "score_mean": finite(run.score_mean),
+    }
