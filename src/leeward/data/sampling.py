@@ -145,13 +145,14 @@ def choose(
 def permute(position: Int[Array, " B"], count: int, key: PRNGKey) -> Int[Array, " B"]:
     """Where a pseudo-random permutation of 0 … count − 1, drawn by `key`, sends each position.
 
-    A four-round Feistel network on the next even number of bits, applied again wherever it leaves
+    An eight-round Feistel network on the next even number of bits, applied again wherever it leaves
     the range (cycle walking): memory and time do not depend on `count`, and any position can be
-    asked for alone, which is what makes epochs resumable.
+    asked for alone, which is what makes epochs resumable. With four rounds, counts below about 60
+    are visibly biased (chi-square over 20,000 keys); with eight none is.
     """
     half = max(1, ((count - 1).bit_length() + 1) // 2)
     mask = jnp.uint32((1 << half) - 1)
-    round_key = jax.random.bits(key, (4,), jnp.uint32)
+    round_key = jax.random.bits(key, (8,), jnp.uint32)
 
     def mix(value: UInt32[Array, " B"], salt: UInt32[Array, ""]) -> UInt32[Array, " B"]:
         value = (value ^ jnp.broadcast_to(salt, value.shape)) * jnp.uint32(0x9E3779B1)
@@ -160,7 +161,7 @@ def permute(position: Int[Array, " B"], count: int, key: PRNGKey) -> Int[Array, 
 
     def feistel(value: UInt32[Array, " B"]) -> UInt32[Array, " B"]:
         left, right = value >> half, value & mask
-        for i in range(4):
+        for i in range(8):
             left, right = right, left ^ mix(right, round_key[i])
         return (left << half) | right
 
