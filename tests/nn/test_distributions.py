@@ -201,15 +201,17 @@ def test_modes_are_deterministic() -> None:
 
 
 def test_distributions_take_any_leading_axes() -> None:
-    parameters = np.random.default_rng(5).normal(size=(3, 2, 4, 2, 5))
-    policy = TanhMixture(*(jnp.asarray(p) for p in parameters))  # [2, 4] of [A=2, K=5]
-    action = policy.sample(jax.random.key(0))
-    assert action.shape == (2, 4, 2)
-    rows = [
-        TanhMixture(policy.logit[i], policy.mean[i], policy.log_std[i]).log_prob(action[i])
-        for i in range(2)
-    ]
-    np.testing.assert_allclose(policy.log_prob(action), jnp.stack(rows))
+    draw = np.random.default_rng(5)
+    parameters = jnp.asarray(draw.normal(size=(3, 2, 4, 2, 5)))  # [2, 4] of [A=2, K=5]
+    action = jnp.asarray(draw.uniform(-1, 1, size=(2, 4, 2)))
+
+    @jax.jit
+    def log_prob(parameters: jax.Array, action: jax.Array) -> jax.Array:
+        return TanhMixture(*parameters).log_prob(action)
+
+    flat = log_prob(parameters.reshape(3, 8, 2, 5), action.reshape(8, 2))
+    np.testing.assert_allclose(log_prob(parameters, action).reshape(8), flat)
+    assert TanhMixture(*parameters).sample(jax.random.key(0)).shape == (2, 4, 2)
 
 
 def test_rows_have_noise_of_their_own() -> None:
