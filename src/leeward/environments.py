@@ -84,7 +84,7 @@ def make_environment(
     """
     if isinstance(env, str):
         return _make_by_id(env, render_mode)
-    arguments = {"render_mode": render_mode} if _accepts_render_mode(env) else {}
+    arguments = _render_argument(render_mode) if _accepts_render_mode(env) else {}
     name = environment_id(env)
     try:
         with _without_version_warnings():
@@ -243,7 +243,7 @@ def _make_by_id(name: str, render_mode: str | None) -> gymnasium.Env[Any, Any]:
     try:
         with _without_version_warnings():
             # Shapes and numbers are checked where episodes run, at less cost in every step.
-            return gymnasium.make(name, render_mode=render_mode, disable_env_checker=True)
+            return gymnasium.make(name, disable_env_checker=True, **_render_argument(render_mode))
     except Exception as error:  # an environment's own code may raise anything
         registered = name.rpartition(":")[2]
         if registered not in gymnasium.registry:
@@ -288,6 +288,11 @@ def _advice(name: str) -> str:
     return did_you_mean(name, sorted(_available(), reverse=True)) or (
         " Environments: leeward list environments"
     )
+
+
+def _render_argument(render_mode: str | None) -> dict[str, Any]:
+    """Nothing where no mode is asked for: an environment need not know the argument."""
+    return {} if render_mode is None else {"render_mode": render_mode}
 
 
 def _accepts_render_mode(env: Callable[..., Any]) -> bool:

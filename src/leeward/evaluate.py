@@ -8,11 +8,13 @@ run at once, changes nothing.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
 from typing import Any
 
 import gymnasium
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from leeward.data.registry import normalized_score
@@ -119,30 +121,31 @@ class Evaluator:
     def spec(self) -> EnvironmentSpec:
         """The environment's description; makes the first copy."""
         if self._spec is None:
-            self._spec = describe(self._copies(1)[0], self.name)
+            self._spec = describe(self.copies(1)[0], self.name)
         return self._spec
 
     def evaluate(
         self,
         policies: PolicyStack,
         on_episode: Callable[[int], None] | None = None,
+        without: Collection[int] = (),
     ) -> Evaluation:
         """Episodes of every run's deterministic policy.
 
         Args:
             policies: the policies of N runs.
             on_episode: called with the number of finished episodes whenever one finishes.
+            without: indexes of runs to leave out, such as diverged ones: their returns are NaN and
+                their lengths 0.
 
         Raises:
             SpecError: the policies do not fit the environment.
-            SimulationError: an action or an observation that is not a number, an episode that does
-                not end, or an error in the environment.
+            SimulationError: a weight, action, observation or reward that is not a finite number,
+                an episode that does not end, or an error in the environment.
         """
         check_matches(policies.spec, {"name": "the policy"}, self.spec)
-        seeds = [run.seed for run in policies.runs]
-        width = _width(len(seeds), self.episodes, self._most)
-        copies = self._copies(len(seeds) * width)
-        rollout = _Rollout(self, policies, copies, width)
+        _check_weights(policies, without)
+        rollout = _Rollout(self, policies, without, self._most)
         rollout.play(on_episode)
         return Evaluation(
             rollout.returns,
@@ -154,7 +157,8 @@ class Evaluator:
         """The seed of an episode's reset."""
         return episode_seed(self._seed, run_seed, episode)
 
-    def _copies(self, count: int) -> list[gymnasium.Env[Any, Any]]:
+    def copies(self, count: int) -> list[gymnasium.Env[Any, Any]]:
+        """That many environments, made where there are fewer."""
         while len(self._made) < count:
             made = make_environment(self._env, render_mode=self._render_mode)
             self._made.append(made if self._wrapper is None else self._wrapper(made))
@@ -221,20 +225,22 @@ class _Rollout:
     """All episodes of one evaluation; `width` of every run at a time, the next when one ends."""
 
     def __init__(
-        self,
-        evaluator: Evaluator,
-        policies: PolicyStack,
-        copies: Sequence[gymnasium.Env[Any, Any]],
-        width: int,
+        self, evaluator: Evaluator, policies: PolicyStack, without: Collection[int], most: int
     ) -> None:
         self.evaluator, self.policies, self.spec = evaluator, policies, evaluator.spec
         runs, episodes = len(policies.runs), evaluator.episodes
-        self.returns = np.zeros((runs, episodes))
+        chosen = [run for run in range(runs) if run not in without]
+        width = _width(len(chosen), episodes, most)
+        self.returns = np.full((runs, episodes), np.nan)
         self.lengths = np.zeros((runs, episodes), np.int64)
         dtype = np.uint8 if self.spec.observation_dtype == "uint8" else np.float32
         # One shape to the end, so that the policy compiles once: finished slots stay as they are.
         self.observation = np.zeros((runs, width, *self.spec.observation_shape), dtype)
-        self.slots = [_Slot(e, i // width, i % width, i % width) for i, e in enumerate(copies)]
+        places = [(run, column) for run in chosen for column in range(width)]
+        copies = evaluator.copies(len(places))
+        self.slots = [
+            _Slot(env, *place, place[1]) for env, place in zip(copies, places, strict=True)
+        ]
         self.started = [width] * runs
         self.longest = max(LONGEST_EPISODE, self.spec.max_episode_steps or 0)
 
@@ -334,6 +340,23 @@ class _Rollout:
         )
 
 
+def _check_weights(policies: PolicyStack, without: Collection[int]) -> None:
+    """Raises SimulationError for a policy with NaN or infinite weights.
+
+    Discrete actions would not show them: the likeliest of NaN is action 0.
+    """
+    finite = np.ones(len(policies.runs), bool)
+    for leaf in jax.tree.leaves(policies.policies):
+        if jnp.issubdtype(leaf.dtype, jnp.floating):
+            finite &= np.isfinite(leaf).reshape(len(finite), -1).all(axis=1)
+    for run in map(int, np.flatnonzero(~finite)):
+        if run not in without:
+            raise SimulationError(
+                f"the policy of seed {policies.runs[run].seed} has weights that are not finite "
+                "numbers: its training diverged"
+            )
+
+
 def _reason(error: BaseException) -> str:
     first = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
@@ -341,6 +364,6 @@ def _reason(error: BaseException) -> str:
 
 def _width(runs: int, episodes: int, copies: int) -> int:
     """Episodes of one run stepped side by side: as equal rounds as `copies` allows."""
-    most = max(1, copies // runs)
+    most = max(1, copies // max(1, runs))
     rounds = -(-episodes // most)
     return -(-episodes // rounds)
