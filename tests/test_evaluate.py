@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -311,7 +312,7 @@ def test_a_broken_environment(make: Callable[[], gymnasium.Env], text: str) -> N
 
 
 def test_an_endless_episode(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leeward.evaluate.LONGEST_EPISODE", 30)
+    monkeypatch.setattr(sys.modules["leeward.evaluate"], "LONGEST_EPISODE", 30)
     make = small_environments.Line
     assert error_of(lambda: evaluate(line_policies([3.0]), make, episodes=1)) == (
         "environment small_environments:Line does not end: register it with max_episode_steps, "

@@ -11,6 +11,8 @@ Names are imported when they are first used, so that `leeward --help` need not w
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -77,5 +79,16 @@ def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module 'leeward' has no attribute '{name}'")
     value = getattr(importlib.import_module(f"leeward.{_PLACES[name]}"), name)
-    globals()[name] = value  # `leeward.train` is the function, not the module of that name
+    globals()[name] = value
     return value
+
+
+class _Package(ModuleType):
+    """Keeps `leeward.train` the function when the module of that name is imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _PLACES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
