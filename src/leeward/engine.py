@@ -135,9 +135,9 @@ def run_chunk(
     """
 
     def one_run(config: Any, state: Any, key: PRNGKey, means: Means) -> tuple[Any, Means]:
-        def body(step: Array, carry: tuple[Any, Means]) -> tuple[Any, Means]:
+        def body(step: Array | int, carry: tuple[Any, Means]) -> tuple[Any, Means]:
             state, means = carry
-            state, metrics = one_update(phase, index, config, state, data, key, step)
+            state, metrics = one_update(phase, index, config, state, data, key, jnp.asarray(step))
             return state, add_metrics(means, metrics)
 
         return jax.lax.fori_loop(step, step + length, body, (state, means))
@@ -163,7 +163,7 @@ def _lockstep(
 ) -> tuple[Any, Means]:
     """All runs step by step together, vmapped inside the loop."""
 
-    def body(step: Array, carry: tuple[Any, Means]) -> tuple[Any, Means]:
+    def body(step: Array | int, carry: tuple[Any, Means]) -> tuple[Any, Means]:
         state, means = carry
         state, metrics = jax.vmap(
             lambda config, state, key: one_update(phase, index, config, state, data, key, step)
@@ -219,7 +219,7 @@ def held_out_loss(
 
 
 @partial(jax.jit, donate_argnames=("best",))
-def keep_best(best: Best, state: Any, loss: Float[Array, " N"], patience: int) -> Best:
+def keep_best(best: Best, state: Any, loss: Float[Array, " N"], patience: Int[Array, ""]) -> Best:
     """Best with the runs whose loss fell replaced; runs out of patience are left as they are."""
     better = (loss < best.loss) & (best.since < patience)
 

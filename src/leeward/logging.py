@@ -7,11 +7,9 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from leeward.errors import ConfigError, DiskError, MissingExtra, did_you_mean
-
-LOGGERS = ("tensorboard", "wandb")
+from leeward.errors import DiskError, MissingExtra
 
 
 class JsonLines:
@@ -47,6 +45,7 @@ class JsonLines:
         self._file.close()
 
 
+@runtime_checkable
 class Logger(Protocol):
     """A destination of scalars besides the JSON lines."""
 
@@ -117,23 +116,17 @@ def make_loggers(
     config: Mapping[str, Any],
     first_step: int | None,
 ) -> list[Logger]:
-    """The loggers called `names`; `first_step` is where a resumed run goes on.
+    """The loggers called `names` (of options.LOGGERS); a resumed run goes on at `first_step`.
 
     Raises:
-        ConfigError: an unknown name.
         MissingExtra: wandb is not installed.
     """
     loggers: list[Logger] = []
     for name in names:
         if name == "tensorboard":
             loggers.append(TensorBoard(directory / "tensorboard", runs, first_step))
-        elif name == "wandb":
-            loggers.append(WeightsAndBiases(directory, runs, config))
         else:
-            raise ConfigError(
-                f"unknown logger '{name}': choose from {', '.join(LOGGERS)}."
-                + did_you_mean(name, LOGGERS)
-            )
+            loggers.append(WeightsAndBiases(directory, runs, config))
     return loggers
 
 

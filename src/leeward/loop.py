@@ -43,11 +43,18 @@ def run(job: Job, directory: Path, on_metrics: OnMetrics | None = None) -> None:
         KeyboardInterrupt: SIGINT or SIGTERM; the run was saved.
         TrainingError: weights became infinite or NaN; the last good checkpoint is kept.
     """
-    view = View(directory / "log.txt", job.options.quiet)
-    with contextlib.closing(view), interruptions() as interrupted:
-        training = Training(job, directory, view, on_metrics, interrupted)
-        with contextlib.closing(training):
-            training.go()
+    with contextlib.ExitStack() as stack:
+        interrupted = stack.enter_context(interruptions())
+        view = stack.enter_context(
+            contextlib.closing(View(directory / "log.txt", job.options.quiet))
+        )
+        recorder = stack.enter_context(
+            contextlib.closing(Recorder(job, directory, view, on_metrics))
+        )
+        evaluator = make_evaluator(job)
+        if evaluator is not None:
+            stack.enter_context(contextlib.closing(evaluator))
+        Training(job, directory, view, recorder, evaluator, interrupted).go()
 
 
 @contextlib.contextmanager
@@ -92,7 +99,8 @@ class Training:
         job: Job,
         directory: Path,
         view: View,
-        on_metrics: OnMetrics | None,
+        recorder: Recorder,
+        evaluator: Evaluator | None,
         interrupted: threading.Event,
     ) -> None:
         self.job, self.directory, self.view, self.interrupted = job, directory, view, interrupted
@@ -104,9 +112,8 @@ class Training:
         self.key = engine.run_keys(list(job.seeds))
         self.clock = Clock()
         self.pending: Pending | None = None
-        self.evaluator = make_evaluator(job)
+        self.recorder, self.evaluator = recorder, evaluator
         self.keeper = Keeper(job, directory, self.config, scaling)
-        self.recorder = Recorder(job, directory, view, on_metrics)
         newest = self.keeper.newest()
         if newest is None:
             self.position = Position()
@@ -123,12 +130,6 @@ class Training:
             )
             view.event(f"resumed from {newest}")
         self.recorder.begin(self.position)
-
-    def close(self) -> None:
-        """Closes files and environments."""
-        self.recorder.close()
-        if self.evaluator is not None:
-            self.evaluator.close()
 
     def go(self) -> None:
         """All phases that are left, then the final policy."""
@@ -315,7 +316,7 @@ class Training:
         patience = self._validation(phase)[1]
         loss = engine.held_out_loss(phase.early_stopping, self.config, self.arrays.state, held_out)
         self.recorder.validation(index, self.position.step, np.asarray(loss))
-        best = engine.keep_best(self.arrays.best, self.arrays.state, loss, patience)
+        best = engine.keep_best(self.arrays.best, self.arrays.state, loss, jnp.int32(patience))
         self.arrays.best = best
         ended = np.flatnonzero(np.asarray(best.since) >= patience)
         self.position.stopped = [int(run) for run in ended]

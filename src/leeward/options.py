@@ -11,7 +11,10 @@ import textwrap
 from dataclasses import dataclass
 from typing import Literal
 
-from leeward.errors import ConfigError
+from leeward.errors import ConfigError, did_you_mean
+
+LOGGERS = ("tensorboard", "wandb")
+"""Where metrics can go besides metrics.jsonl."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,12 @@ def check_options(options: RunOptions) -> None:
         raise ConfigError(f"--eval-every must be 0 (never) or more, got {options.eval_every}")
     if not 0.0 < options.best_fraction <= 1.0:
         raise ConfigError(f"--best-fraction must be in (0, 1], got {options.best_fraction}")
+    for name in options.logger:
+        if name not in LOGGERS:
+            raise ConfigError(
+                f"unknown logger '{name}': choose from {', '.join(LOGGERS)}."
+                + did_you_mean(name, LOGGERS)
+            )
     if options.max_time is not None:
         seconds(options.max_time)
 

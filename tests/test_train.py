@@ -1,0 +1,426 @@
+"""The training engine: resume, seeds side by side, early stopping, interruptions, errors."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import leeward
+from leeward import checkpoint
+from leeward.data.dataset import Dataset
+from leeward.errors import CheckpointError, ConfigError, DataError, TrainingError
+
+SMALL = {"batch_size": 8, "hidden": (8,), "quiet": True, "logger": ()}
+
+
+def lines(directory: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
+    """A run's lines without what depends on the clock."""
+    rows = [json.loads(line) for line in (directory / name).read_text().splitlines()]
+    return [{n: v for n, v in row.items() if not n.startswith("time/")} for row in rows]
+
+
+def weights(directory: Path, policy: str = "final") -> dict[str, np.ndarray]:
+    """The arrays of a saved policy."""
+    with np.load(directory / policy / "policy.npz", allow_pickle=False) as archive:
+        return dict(archive)
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    """Same lines of metrics and evaluations, same final weights, to the bit."""
+    assert lines(one) == lines(other)
+    assert lines(one, "evaluations.jsonl") == lines(other, "evaluations.jsonl")
+    first, second = weights(one), weights(other)
+    assert first.keys() == second.keys()
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name])
+
+
+def train(directory: Path, data: Dataset, algorithm: str = "td3_bc", **settings: Any) -> Path:
+    """A tiny run; returns its directory."""
+    leeward.train(algorithm, data, run_dir=directory, **(SMALL | {"steps": 20} | settings))
+    return directory
+
+
+FISHER = {
+    "algorithm": "fisher_brc",
+    "steps": 30,
+    "bc_pretraining_steps": 20,
+    "behavior_hidden": (8,),
+    "log_every": 7,
+    "checkpoint_every": 5,
+    "seeds": (0, 3),
+}
+CHILD = """
+    import os, signal, sys
+    import leeward
+
+    count = 0
+
+    def kill(row):
+        global count
+        count += 1
+        if count == int(sys.argv[3]):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    leeward.train(
+        "fisher_brc", sys.argv[1], run_dir=sys.argv[2], on_metrics=kill, steps=30,
+        bc_pretraining_steps=20, behavior_hidden=(8,), log_every=7, checkpoint_every=5,
+        seeds=(0, 3), batch_size=8, hidden=(8,), quiet=True, logger=(),
+    )
+"""
+
+
+@pytest.fixture
+def npz(tmp_path: Path, continuous_dataset: Dataset) -> Path:
+    """The small data set as a file."""
+    data = continuous_dataset
+    path = tmp_path / "small.npz"
+    np.savez(
+        path,
+        observations=data.observation,
+        actions=data.action,
+        rewards=data.reward,
+        terminations=data.termination,
+        truncations=data.truncation,
+    )
+    return path
+
+
+# Lines come two at a time (two seeds): at 7, 14 and 20 of the first phase, then at 7, 14, 21, 28.
+def test_a_run_killed_at_any_moment_resumes_to_the_same_weights_and_metrics(
+    tmp_path: Path, npz: Path
+) -> None:
+    whole = train(tmp_path / "whole", npz, **FISHER)
+    for line in (3, 12):
+        killed = tmp_path / f"killed-{line}"
+        kill_at(line, npz, killed)
+        assert not (killed / "final").exists()
+        newest = checkpoint.complete(killed / "checkpoints")[-1]
+        done = checkpoint.manifest(newest)["updates"]
+        assert done > 0
+        seen: list[dict[str, Any]] = []
+        leeward.resume(killed, quiet=True, on_metrics=lambda row, seen=seen: seen.append(row))
+        before = {"behavior": 0, "train": 20}
+        # It did not start from zero again.
+        assert min(before[row["phase"]] + row["step"] for row in seen) > done
+        assert_same_run(whole, killed)
+
+
+def kill_at(line: int, npz: Path, killed: Path) -> None:
+    """Trains in another process that is killed outright when it writes a line."""
+    child = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(CHILD), str(npz), str(killed), str(line)],
+        check=False,
+    )
+    assert child.returncode == -signal.SIGKILL
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path, npz: Path) -> None:
+    whole = train(tmp_path / "whole", npz, log_every=3)
+    killed = tmp_path / "killed"
+    with pytest.raises(RuntimeError, match="stop"):
+        train(killed, npz, log_every=3, on_metrics=_stop_at_first_line)
+    assert lines(killed)
+    assert not checkpoint.complete(killed / "checkpoints")
+    leeward.resume(killed, quiet=True)
+    assert_same_run(whole, killed)
+
+
+def _stop_at_first_line(row: object) -> None:
+    raise RuntimeError("stop")
+
+
+def test_checkpoint_and_log_intervals_change_nothing_but_the_lines(
+    tmp_path: Path, continuous_dataset: Dataset
+) -> None:
+    often = train(tmp_path / "a", continuous_dataset, log_every=1, checkpoint_every=3)
+    rarely = train(tmp_path / "b", continuous_dataset, log_every=20)
+    for name, value in weights(often).items():
+        np.testing.assert_array_equal(value, weights(rarely)[name])
+    rows = lines(often)
+    assert [row["step"] for row in rows] == list(range(1, 21))
+    total = np.mean([row["critic/loss"] for row in rows])
+    assert lines(rarely)[0]["critic/loss"] == pytest.approx(total, rel=1e-5)
+    # Metrics that are measured every other update are averaged over those alone.
+    assert rows[1]["actor/loss"] is None
+    actor = np.mean([row["actor/loss"] for row in rows[::2]])
+    assert lines(rarely)[0]["actor/loss"] == pytest.approx(actor, rel=1e-5)
+
+
+def test_seeds_and_settings_in_one_program_equal_single_runs_bit_for_bit(
+    tmp_path: Path, continuous_dataset: Dataset
+) -> None:
+    together = train(tmp_path / "all", continuous_dataset, seeds=(0, 7), alpha=[1.0, 2.5])
+    table = leeward.Run(together).table
+    assert table == [
+        {"run": 0, "seed": 0, "alpha": 1.0},
+        {"run": 1, "seed": 7, "alpha": 1.0},
+        {"run": 2, "seed": 0, "alpha": 2.5},
+        {"run": 3, "seed": 7, "alpha": 2.5},
+    ]
+    for row in table:
+        alone = train(
+            tmp_path / str(row["run"]), continuous_dataset, seeds=[row["seed"]], alpha=row["alpha"]
+        )
+        for name, value in weights(alone).items():
+            if name.startswith("policy/"):
+                np.testing.assert_array_equal(value[0], weights(together)[name][row["run"]])
+
+
+def test_more_steps_continue_a_finished_run_and_keep_the_schedule_unless_told(
+    tmp_path: Path, npz: Path
+) -> None:
+    settings = {"algorithm": "bc", "density": "gaussian", "lr_decay": True}
+    run = train(tmp_path / "run", npz, **settings)
+    leeward.resume(run, steps=30, quiet=True)
+    assert lines(run)[-1]["step"] == 30
+    saved = leeward.Run(run).config
+    assert (saved["steps"], saved["config"]["steps"]) == (30, 20)
+    extended = train(tmp_path / "extended", npz, **settings)
+    leeward.resume(extended, steps=30, extend_schedule=True, quiet=True)
+    saved = leeward.Run(extended).config
+    assert (saved["steps"], saved["config"]["steps"]) == (30, 30)
+    assert saved["extensions"] == [{"steps": 30, "extend_schedule": True}]
+    name = "policy/mlp/layers/0/weight"
+    assert not np.array_equal(weights(run)[name], weights(extended)[name])
+
+
+def test_early_stopping_returns_the_best_weights_of_every_seed(
+    tmp_path: Path, continuous_dataset: Dataset
+) -> None:
+    settings = {
+        "algorithm": "bc",
+        "steps": 4_000,
+        "lr": 0.05,
+        "hidden": (64, 64),
+        "validation_fraction": 0.1,
+        "validation_every": 10,
+        "patience": 3,
+        "seeds": (0, 1),
+        "log_every": 1_000,
+    }
+    run = train(tmp_path / "run", continuous_dataset, **settings)
+    rows = lines(run)
+    measured = [row for row in rows if "validation/loss" in row]
+    assert measured[-1]["step"] < 4_000  # it did stop
+    assert rows[-1]["step"] == measured[-1]["step"]  # and its last update has a line
+    for seed in (0, 1):
+        losses = {r["step"]: r["validation/loss"] for r in measured if r["seed"] == seed}
+        best, stop = None, 0
+        for step, loss in losses.items():
+            if best is None or loss < losses[best]:
+                best, stop = step, 0
+            else:
+                stop += 1
+            if stop == 3:
+                break
+        assert best is not None
+        # A run that ends at the best update has the same weights.
+        short = train(
+            tmp_path / f"short-{seed}",
+            continuous_dataset,
+            **(settings | {"steps": best, "seeds": (seed,)}),
+        )
+        for name, value in weights(short).items():
+            if name.startswith("policy/"):
+                np.testing.assert_array_equal(value[0], weights(run)[name][seed])
+
+
+def test_sigint_saves_and_resume_goes_on(tmp_path: Path, npz: Path) -> None:
+    whole = train(tmp_path / "whole", npz, steps=60, log_every=10)
+
+    def interrupt(row: dict[str, Any]) -> None:
+        if row["step"] == 20:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    run = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train(run, npz, steps=60, log_every=10, on_metrics=interrupt)
+    assert "interrupted: saved after" in (run / "log.txt").read_text()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    leeward.resume(run, quiet=True)
+    assert_same_run(whole, run)
+
+
+def test_out_of_time_saves_an_unfinished_run(tmp_path: Path, npz: Path) -> None:
+    run = leeward.train("bc", npz, run_dir=tmp_path / "run", max_time="0s", **SMALL, steps=500)
+    assert not run.finished
+    finished = leeward.resume(tmp_path / "run", quiet=True)
+    assert finished.finished
+    assert lines(tmp_path / "run")[-1]["step"] == 500
+
+
+def test_divergence_of_all_seeds_stops_and_names_update_and_metric(
+    tmp_path: Path, continuous_dataset: Dataset
+) -> None:
+    with pytest.raises(TrainingError) as error:
+        train(tmp_path / "run", continuous_dataset, critic_lr=1e30, seeds=(0, 1), steps=200)
+    assert str(error.value) == (
+        f"{tmp_path / 'run'}: training diverged (seed-0, seed-1; log.txt has update and metric; no "
+        "checkpoint was made yet): likely causes are a learning rate too high, rewards of great "
+        "size, or actions on the bounds under a tanh density (a wider --margin)"
+    )
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert "seed-0: weights became NaN or infinite between updates 0 and 16 of phase train" in log
+    assert "critic/q" in log
+
+
+def test_one_diverged_setting_leaves_the_others_to_finish(
+    tmp_path: Path, continuous_dataset: Dataset
+) -> None:
+    with pytest.raises(TrainingError, match=r"training diverged \(seed-0-critic_lr-1e\+30;"):
+        train(tmp_path / "run", continuous_dataset, critic_lr=[3e-4, 1e30], log_every=5)
+    rows = lines(tmp_path / "run")
+    assert rows[-1]["critic_lr"] == 3e-4
+    assert rows[-1]["step"] == 20
+    alone = train(tmp_path / "alone", continuous_dataset)
+    name = "policy/mlp/layers/0/weight"
+    np.testing.assert_array_equal(weights(alone)[name][0], weights(tmp_path / "run")[name][0])
+
+
+def test_epoch_sampling_trains(tmp_path: Path, continuous_dataset: Dataset) -> None:
+    run = train(tmp_path / "run", continuous_dataset, algorithm="bc", sampling="epoch")
+    assert lines(run)[-1]["step"] == 20
+
+
+def test_eager_training_equals_compiled_training(
+    tmp_path: Path, continuous_dataset: Dataset
+) -> None:
+    compiled = train(tmp_path / "compiled", continuous_dataset, steps=3)
+    eager = train(tmp_path / "eager", continuous_dataset, steps=3, eager=True)
+    for name, value in weights(compiled).items():
+        np.testing.assert_allclose(value, weights(eager)[name], rtol=1e-4, atol=1e-6)
+
+
+def test_best_fraction_trains_on_the_best_episodes_only(
+    tmp_path: Path, continuous_dataset: Dataset
+) -> None:
+    run = train(tmp_path / "run", continuous_dataset, algorithm="bc", best_fraction=0.1)
+    assert leeward.Run(run).config["data"]["transitions"] < 4 * 15
+
+
+def test_a_directory_with_a_run_or_other_files_is_refused(
+    tmp_path: Path, continuous_dataset: Dataset
+) -> None:
+    run = train(tmp_path / "run", continuous_dataset)
+    with pytest.raises(CheckpointError) as error:
+        train(run, continuous_dataset)
+    assert str(error.value) == (
+        f"{run} holds a run already: continue it with --resume {run}, or choose another --run-dir"
+    )
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.tex").write_text("years of work")
+    with pytest.raises(CheckpointError) as error:
+        train(other, continuous_dataset)
+    assert str(error.value) == (
+        f"{other} is not empty (it has thesis.tex): choose another --run-dir"
+    )
+
+
+def test_a_directory_in_use_is_refused(tmp_path: Path, continuous_dataset: Dataset) -> None:
+    from leeward import run
+
+    with run.locked(tmp_path / "run"), pytest.raises(CheckpointError) as error:
+        train(tmp_path / "run", continuous_dataset)
+    assert str(error.value) == (
+        f"{tmp_path / 'run'} is in use by another process: wait for it, or choose another --run-dir"
+    )
+
+
+def test_other_data_on_resume_are_refused(tmp_path: Path, npz: Path) -> None:
+    run = train(tmp_path / "run", npz)
+    with np.load(npz) as archive:
+        arrays = dict(archive)
+    np.savez(npz, **arrays | {"rewards": arrays["rewards"] + 1.0})
+    with pytest.raises(DataError) as error:
+        leeward.resume(run, steps=30)
+    assert str(error.value) == (
+        f"{run} was trained on other data than small holds now: put the old file back, or start "
+        "a new run"
+    )
+
+
+def test_data_made_in_python_must_be_given_to_resume(
+    tmp_path: Path, continuous_dataset: Dataset
+) -> None:
+    run = train(tmp_path / "run", continuous_dataset)
+    with pytest.raises(DataError, match="resume it there with data="):
+        leeward.resume(run, steps=30)
+    leeward.resume(run, data=continuous_dataset, steps=30, quiet=True)
+    assert lines(run)[-1]["step"] == 30
+
+
+def test_damaged_checkpoints_say_what_to_do(tmp_path: Path, npz: Path) -> None:
+    run = train(tmp_path / "run", npz)
+    newest = checkpoint.complete(run / "checkpoints")[-1]
+    for file in (newest / "arrays").rglob("*"):
+        if file.is_file():
+            file.write_bytes(b"")
+    with pytest.raises(CheckpointError, match="remove this folder to continue from the checkpoint"):
+        leeward.resume(run, steps=30)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"alhpa": 1.0}, "unknown setting 'alhpa' for td3_bc. Did you mean alpha?"),
+        ({"steps": 0}, "setting 'steps' must be at least 1, got 0"),
+        ({"seeds": ()}, "--seeds needs at least one seed, such as --seeds 0 1 2"),
+        ({"seeds": (1, 1)}, "--seeds names a seed twice: 1 1"),
+        ({"log_every": 0}, "--log-every must be at least 1, got 0"),
+        ({"best_fraction": 0.0}, "--best-fraction must be in (0, 1], got 0.0"),
+        ({"max_time": "soon"}, "--max-time must look like 90s, 30m or 2h, got 'soon'"),
+        ({"preset": "papr"}, "td3_bc has no preset 'papr'"),
+        ({"alpha": "big"}, "setting 'alpha' must be a number, got 'big'"),
+        ({"logger": ("tensorbord",)}, "unknown logger 'tensorbord'"),
+    ],
+)
+def test_impossible_settings_are_refused(
+    tmp_path: Path, continuous_dataset: Dataset, settings: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        train(tmp_path / "run", continuous_dataset, **settings)
+    assert str(error.value).startswith(text)
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_a_discrete_data_set_names_the_algorithms_that_fit(
+    tmp_path: Path, discrete_dataset: Dataset
+) -> None:
+    with pytest.raises(DataError) as error:
+        train(tmp_path / "run", discrete_dataset)
+    assert str(error.value).startswith(
+        "td3-bc needs continuous actions, but those of small-discrete are discrete: try "
+    )
+    assert " bc" in str(error.value)
+
+
+def test_too_few_transitions_for_an_epoch_are_refused(
+    tmp_path: Path, continuous_dataset: Dataset
+) -> None:
+    tiny = dataclasses.replace(continuous_dataset, start=continuous_dataset.start[:5])
+    with pytest.raises(DataError) as error:
+        train(tmp_path / "run", tiny, sampling="epoch")
+    assert str(error.value) == (
+        "small-continuous has 5 transitions, fewer than one batch of 8: use --sampling uniform or "
+        "a smaller --batch-size"
+    )
+
+
+def test_newer_run_directories_are_refused(tmp_path: Path, npz: Path) -> None:
+    run = train(tmp_path / "run", npz)
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {"format": 99}))
+    with pytest.raises(CheckpointError, match=r"format 99 is newer than this version .* upgrade"):
+        leeward.resume(run)
