@@ -136,7 +136,7 @@ class Policy:
         action = acting.in_pieces(call, flat)
         if action.dtype.kind == "f" and not np.isfinite(action).all():
             raise SpecError(_not_finite(flat, action))
-        return action.reshape(*leading, *action.shape[1:])
+        return action.reshape((*leading, *action.shape[1:]))
 
     def log_prob(self, observation: np.ndarray, action: np.ndarray) -> np.ndarray:
         """The log-density of actions in the environment's units (log-probability if discrete).
@@ -162,7 +162,7 @@ class Policy:
             raise SpecError(
                 f"actions have shape {action.shape}, observations ask for {(*leading, *size)}"
             )
-        action = action.astype(np.float32 if size else np.int32).reshape(len(flat), *size)
+        action = action.astype(np.float32 if size else np.int32).reshape((len(flat), *size))
         call = partial(acting.log_prob, self.spec, self.policy, self.scaling)
         return acting.in_pieces(call, flat, action).reshape(leading)
 
@@ -289,11 +289,13 @@ def load_policies(path: str | Path, checkpoint: str | int | None = None) -> Poli
         spec = _spec_from_json(description["spec"])
         runs = tuple(TrainedRun(**run) for run in description["runs"])
         env, data = description["env"], description["data"]
+        if not runs:
+            raise ValueError("no runs")
     except ConfigError as error:
         raise CheckpointError(
             f"{folder}: this version of leeward cannot read it: {error}"
         ) from error
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{folder / policy_folder.DESCRIPTION} is damaged") from error
     like = _shapes(algorithm, values, spec, len(runs))
     shapes = {name: (leaf.shape, leaf.dtype) for name, leaf in _by_path(like).items()}

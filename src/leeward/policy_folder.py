@@ -28,7 +28,7 @@ FORMAT = 1
 DESCRIPTION, ARRAYS = "policy.json", "policy.npz"
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 _HEADER = 4096
-"""Bytes that a member of the archive may have beyond its numbers."""
+"""Bytes that a member of the archive may have besides its numbers."""
 
 
 def exists(folder: Path) -> bool:
@@ -102,10 +102,20 @@ def unpack(
     path = folder / ARRAYS
     try:
         members = {m.filename: m.file_size for m in zipfile.ZipFile(io.BytesIO(archive)).infolist()}
+        for name, (shape, dtype) in shapes.items():
+            _check_size(path, members.get(f"{name}.npy"), name, shape, dtype)
         with np.load(io.BytesIO(archive), allow_pickle=False) as file:
-            return {n: _array(path, file, members, n, *like) for n, like in shapes.items()}
+            arrays = {name: file[name] for name in shapes}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise CheckpointError(f"{path} is damaged or truncated") from error
+    for name, (shape, dtype) in shapes.items():
+        array = arrays[name]
+        if array.shape != shape or array.dtype != dtype:
+            raise CheckpointError(
+                f"{path}: the array '{name}' is {array.shape} {array.dtype}, policy.json asks for "
+                f"{shape} {dtype}"
+            )
+    return arrays
 
 
 def find(path: Path, which: str | None) -> Path:
@@ -162,25 +172,20 @@ def _last(final: Path, steps: list[Path]) -> Path:
     return steps[-1] if updates(steps[-1]) > updates(final) else final
 
 
-def _array(
-    path: Path,
-    file: Mapping[str, np.ndarray],
-    members: Mapping[str, int],
-    name: str,
-    shape: tuple[int, ...],
-    dtype: np.dtype,
-) -> np.ndarray:
-    if name not in file:
+def _check_size(
+    path: Path, size: int | None, name: str, shape: tuple[int, ...], dtype: np.dtype
+) -> None:
+    """Before unpacking: `size` is what the archive says an array has in bytes, None if it lacks it.
+
+    Raises:
+        CheckpointError: missing, or far larger than it should be.
+    """
+    if size is None:
         raise CheckpointError(f"{path} lacks the array '{name}' that policy.json asks for")
-    expected = f"policy.json asks for {shape} {dtype}"
-    if members[f"{name}.npy"] > math.prod(shape) * dtype.itemsize + _HEADER:
-        raise CheckpointError(f"{path}: the array '{name}' is too large: {expected}")
-    array = file[name]
-    if array.shape != shape or array.dtype != dtype:
+    if size > 2 * math.prod(shape) * dtype.itemsize + _HEADER:
         raise CheckpointError(
-            f"{path}: the array '{name}' is {array.shape} {array.dtype}, {expected}"
+            f"{path}: the array '{name}' is too large: policy.json asks for {shape} {dtype}"
         )
-    return array
 
 
 def _description(path: Path, text: bytes) -> dict[str, Any]:
