@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -121,7 +121,7 @@ class VideoFile:
         self.path, self._incomplete = path, path.with_name(f".{path.stem}.incomplete.mp4")
         self._encoder: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> VideoFile:
         return self
 
     def __exit__(
@@ -157,7 +157,7 @@ class VideoFile:
         size = f"{frame.shape[1]}x{frame.shape[0]}"
         source = f"-f rawvideo -pix_fmt rgb24 -s {size} -r {frames_per_second:g} -i -"
         # The format stores the colors of 2 × 2 pixels, so an odd size is made even.
-        target = "-an -c:v libx264 -pix_fmt yuv420p -vf pad=ceil(iw/2)*2:ceil(ih/2)*2"
+        target = "-an -c:v libx264 -pix_fmt yuv420p -vf pad=ceil(iw/2)*2:ceil(ih/2)*2 -f mp4"
         try:
             self._incomplete.touch()  # where that is impossible, the reason is plain
             return subprocess.Popen(
