@@ -115,6 +115,19 @@ def test_with_a_display_a_window_is_opened(monkeypatch: pytest.MonkeyPatch) -> N
     assert set(modes) == {"human"}
 
 
+def test_a_window_that_does_not_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISPLAY", ":0")
+
+    def make(render_mode: str) -> gymnasium.Env:
+        raise RuntimeError(f"no {render_mode} here")
+
+    make.__module__, make.__qualname__ = "mine", "make"
+    assert error_of(lambda: watch(policy(), make)) == (
+        "environment mine:make cannot be made: RuntimeError: no human here; a video needs no "
+        "window (--video FILE)"
+    )
+
+
 def test_mujoco_is_drawn_without_a_display(tmp_path: Path) -> None:
     try:
         watching.working_backend()

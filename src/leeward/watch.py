@@ -77,11 +77,7 @@ def watch(
         name = environment_id(env).rpartition(":")[2]
         video = "".join(c if c.isalnum() or c in "-_." else "-" for c in name) + ".mp4"
     if video is None:
-        with Evaluator(
-            env, episodes=episodes, evaluation_seed=seed, copies=1, render_mode="human"
-        ) as evaluator:
-            shown = evaluator.evaluate(policy.stack())
-        return Watched(shown.returns[0], shown.lengths[0], None)
+        return _in_a_window(policy, env, episodes, seed)
     name = environment_id(env)
     with (
         VideoFile(Path(video)) as file,
@@ -96,6 +92,17 @@ def watch(
     ):
         shown = evaluator.evaluate(policy.stack())
     return Watched(shown.returns[0], shown.lengths[0], Path(video))
+
+
+def _in_a_window(policy: Policy, env: EnvironmentSource, episodes: int, seed: int) -> Watched:
+    try:
+        with Evaluator(
+            env, episodes=episodes, evaluation_seed=seed, copies=1, render_mode="human"
+        ) as evaluator:
+            shown = evaluator.evaluate(policy.stack())
+    except SimulationError as error:
+        raise SimulationError(f"{error}; a video needs no window (--video FILE)") from error
+    return Watched(shown.returns[0], shown.lengths[0], None)
 
 
 def has_display() -> bool:
