@@ -12,6 +12,7 @@ from pathlib import Path
 
 from leeward.algorithms import get_algorithm
 from leeward.commands.evaluate import EvaluateOptions
+from leeward.commands.inspect import InspectOptions
 from leeward.commands.parsing import DataOptions
 from leeward.commands.train import ResumeOptions, TrainOptions
 from leeward.commands.watch import WatchOptions
@@ -26,6 +27,7 @@ OPTIONS = {
     "data": DataOptions,
     "evaluate": EvaluateOptions,
     "watch": WatchOptions,
+    "inspect": InspectOptions,
 }
 
 
