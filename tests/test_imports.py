@@ -169,3 +169,12 @@ def test_third_party_imports_are_declared() -> None:
         if not providers & allowed:
             faults.append(f"{found}, which is no {'' if found.lazy else 'base '}dependency")
     assert not faults, "\n".join(faults)
+
+
+def test_base_dependencies_have_a_user() -> None:
+    base, _ = declared()
+    installed = importlib.metadata.packages_distributions()
+    tops = {found.target.split(".")[0] for found in IMPORTS} - {"leeward"}
+    used = {_normalized(name) for top in tops for name in installed.get(top, [])}
+    # gymnasium[mujoco] imports it; pinned here since scores depend on its version.
+    assert base - used == {"mujoco"}
