@@ -107,7 +107,7 @@ def check_finite(name: str, columns: Columns) -> None:
 
 def non_finite_rows(array: np.ndarray) -> np.ndarray:
     """Rows of `array` that hold a NaN or an infinite value."""
-    if array.dtype.kind != "f":
+    if array.dtype.kind != "f" or array.size == 0:
         return np.zeros(0, np.int64)
     finite = np.isfinite(array)
     return np.flatnonzero(~finite.reshape(len(array), -1).all(axis=1))

@@ -33,7 +33,7 @@ def return_to_go(
     if repeat_last_reward:
         cut = ~goes_on & ~data.termination[data.start]
         reward = jnp.where(cut, reward / (1.0 - discount), reward)
-    factor = jnp.where(goes_on, jnp.float32(discount), 0.0)
+    factor = jnp.where(goes_on, jnp.asarray(discount, reward.dtype), 0.0)
 
     # return[i] = reward[i] + factor[i] · return[i + 1], as a scan over pairs (factor, reward).
     def join(later: tuple[Array, Array], earlier: tuple[Array, Array]) -> tuple[Array, Array]:
