@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from leeward.data.d4rl import qlearning_rows, read_d4rl
 from leeward.data.dataset import Dataset
 from leeward.data.hints import Hints
-from leeward.errors import DataError
+from leeward.errors import DataError, SpecError
 from leeward.types import Box, Discrete
 
 Write = Callable[..., Path]
@@ -367,4 +367,45 @@ def test_empty_columns_and_groups_are_refused(write: Write) -> None:
         file.create_group("actions")
     with pytest.raises(DataError) as error:
         read_d4rl(path)
-    assert str(error.value) == f"{path}: 'actions' is a group, not an array"
+    assert str(error.value) == f"{path}: 'actions' is a group or a dangling link, not an array"
+
+
+def test_links_to_other_files_and_impossible_sizes_are_refused(
+    write: Write, tmp_path: Path
+) -> None:
+    columns = arrays(4)
+    del columns["actions"]
+    path = write(columns)
+    with h5py.File(path, "a") as file:
+        file["actions"] = h5py.ExternalLink(tmp_path / "gone.hdf5", "actions")
+    with pytest.raises(DataError) as error:
+        read_d4rl(path)
+    assert str(error.value) == (
+        f"{path}: 'actions' is kept in other files; store the values themselves"
+    )
+    with h5py.File(path, "a") as file:
+        del file["actions"]
+        file.create_dataset("actions", shape=(2**45, 2), dtype=np.float32, chunks=(1024, 2))
+    with pytest.raises(DataError, match=r"'actions' says it holds 262144 GiB, this machine has"):
+        read_d4rl(path)
+
+
+def test_the_environments_action_space_must_fit(write: Write) -> None:
+    path = write(arrays(6, [2]), env_id="HalfCheetah-v4")
+    with pytest.raises(SpecError) as error:
+        read_d4rl(path, hints=Hints(action_space=Box((-1.0,) * 3, (1.0,) * 3)))
+    assert str(error.value) == (
+        "data does not match the environment: its actions have 2 dimensions, the environment's 3: "
+        "use the environment that it comes from, HalfCheetah-v4"
+    )
+    with pytest.raises(SpecError, match=r"2 dimensions, the environment's are one of 4"):
+        read_d4rl(path, hints=Hints(action_space=Discrete(4)))
+
+
+def test_discrete_actions_may_be_stored_as_fractions(write: Write) -> None:
+    columns = arrays(5, [], [4])
+    path = write({**columns, "actions": np.array([[0.0], [1.0], [2.0], [1.0], [0.0]])})
+    dataset = read_d4rl(path, hints=Hints(action_space=Discrete(6)))
+    assert dataset.action_space == Discrete(6)
+    assert dataset.action.tolist() == [0, 1, 2, 1, 0]
+    assert isinstance(read_d4rl(path, hints=Hints(action_low=0, action_high=2)).action_space, Box)

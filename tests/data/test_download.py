@@ -15,6 +15,7 @@ import pytest
 
 from leeward.data import download
 from leeward.data.download import fetch, mirrors
+from leeward.data.load import load_dataset
 from leeward.errors import DataError, DiskError
 
 
@@ -71,7 +72,7 @@ def server() -> Iterator[Server]:
     state = Server()
     handler = type("Bound", (Handler,), {"state": state})
     listener = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=listener.serve_forever, daemon=True)
+    thread = threading.Thread(target=listener.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     state.address = f"http://127.0.0.1:{listener.server_port}"
     yield state
@@ -275,3 +276,21 @@ def test_mirrors_come_first_then_https(monkeypatch: pytest.MonkeyPatch) -> None:
         "https://a.example/datasets/offline_rl/gym_mujoco_v2/hopper_medium-v2.hdf5",
         url,
     )
+
+
+def test_a_d4rl_name_comes_from_a_mirror_into_the_cache(
+    server: Server, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "made.hdf5"
+    with h5py.File(path, "w") as file:
+        file["observations"] = np.arange(30, dtype=np.float32).reshape(10, 3)
+        file["actions"] = np.zeros((10, 2), np.float32)
+        file["rewards"] = np.arange(10, dtype=np.float32)
+        file["terminals"] = np.arange(10) == 4
+        file["timeouts"] = np.arange(10) == 8
+    server.files["gym_mujoco_v2/hopper_medium-v2.hdf5"] = path.read_bytes()
+    monkeypatch.setenv("LEEWARD_MIRRORS", server.address)
+    assert load_dataset("hopper-medium-v2").start.tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert (cache / "d4rl" / "hopper-medium-v2.hdf5").exists()
+    assert load_dataset("hopper-medium-v2", offline=True).transitions == 8
+    assert len(server.requests) == 1

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from leeward.data.columns import (
+    ActionKind,
     Bound,
     Columns,
     check_finite,
@@ -72,7 +73,11 @@ def build(
     metadata = dict(metadata or {})
     notes = list(metadata.get("notes", ()))
     name = str(metadata.get("name", "the data set"))
-    continuous = action_low is not None or action_high is not None
+    kind: ActionKind = "unknown"
+    if action_count is not None:
+        kind = "discrete"
+    elif action_low is not None or action_high is not None:
+        kind = "continuous"
     columns = convert(
         name,
         observation,
@@ -81,7 +86,7 @@ def build(
         termination,
         truncation,
         next_observation,
-        continuous=continuous,
+        kind=kind,
     )
     if strict:
         check_finite(name, columns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,10 @@ _ROUNDING = 1e-6  # of the box's size; ours: what float32 arithmetic may add to 
 
 Bound = np.ndarray | Sequence[float | int] | float | int | None
 """One side of the action box: one number, or one a dimension."""
+
+
+ActionKind = Literal["continuous", "discrete", "unknown"]
+"""What actions are, where bounds or a number of actions say so."""
 
 
 class Columns(NamedTuple):
@@ -38,9 +42,9 @@ def convert(
     truncation: np.ndarray | None,
     next_observation: np.ndarray | None,
     *,
-    continuous: bool,
+    kind: ActionKind,
 ) -> Columns:
-    """The columns in their final types; `continuous` says that integer actions are numbers.
+    """The columns in their final types; `kind` is that of the actions where it is known.
 
     Raises:
         DataError: no row, lengths or shapes that differ, or values that are no numbers.
@@ -82,7 +86,7 @@ def convert(
         truncations = _flag(name, "truncation", arrays["truncation"])
     return Columns(
         observations,
-        _action(name, arrays["action"], continuous),
+        _action(name, arrays["action"], kind),
         _float32(_one_number_a_row(name, "reward", arrays["reward"])),
         terminations,
         truncations,
@@ -214,9 +218,17 @@ def _observation(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array) if array.dtype == np.uint8 else _float32(array)
 
 
-def _action(name: str, array: np.ndarray, continuous: bool) -> np.ndarray:
+def _action(name: str, array: np.ndarray, kind: ActionKind) -> np.ndarray:
     """[R, A] float32, or [R] int64 where integers number the actions."""
-    if array.dtype.kind == "f" or continuous:
+    if kind == "discrete" and array.dtype.kind == "f":
+        odd = np.flatnonzero((array != np.floor(array)).reshape(len(array), -1).any(axis=1))
+        if len(odd):
+            raise DataError(
+                f"{name}: discrete actions must be whole numbers, row {odd[0]} holds "
+                f"{np.ravel(array[odd[0]])[0]:g}"
+            )
+        array = array.astype(np.int64)
+    if array.dtype.kind == "f" or kind == "continuous":
         if array.ndim > 2:
             raise DataError(f"{name}: action must be [rows, size], got shape {array.shape}")
         return _float32(array[:, None] if array.ndim == 1 else array)

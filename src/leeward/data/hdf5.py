@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ import numpy as np
 from leeward.data.hints import LONGEST_LIST, json_value
 from leeward.errors import DataError
 
-LARGEST_COLUMN = 256 * 1024**3
-"""Bytes of one column; ours: past any machine this runs on, so a header that claims more lies."""
+_LARGEST = 2**40
+"""Bytes of one column where the machine does not tell its memory; ours: past any machine."""
 
 
 @contextlib.contextmanager
@@ -31,6 +32,10 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
             yield file
     except (OSError, RuntimeError) as error:
         reason = str(error).split("(", 1)[-1].rstrip(")")
+        if "plugin" in reason:
+            raise DataError(
+                f"{path} is compressed in a way that this HDF5 cannot read: write it with gzip"
+            ) from error
         raise DataError(
             f"{path} cannot be read as HDF5, it is cut short or damaged ({reason}): fetch or "
             "copy it again"
@@ -41,23 +46,33 @@ def read_column(file: h5py.File, key: str) -> np.ndarray:
     """One whole column in its stored type.
 
     Raises:
-        DataError: a group, a column larger than any memory, or one that lies in another file.
+        DataError: no array, one larger than the memory, or one that lies in another file.
     """
-    item = file[key]
+    place = f"{file.filename}: '{key}'"
+    elsewhere = DataError(f"{place} is kept in other files; store the values themselves")
+    if isinstance(file.get(key, getlink=True), h5py.ExternalLink):
+        raise elsewhere
+    item = file.get(key)
     if not isinstance(item, h5py.Dataset):
-        raise DataError(f"{file.filename}: '{key}' is a group, not an array")
-    if item.is_virtual and any(source.file_name != "." for source in item.virtual_sources()):
-        # Rows of a missing source file would read as zeros without an error.
-        raise DataError(
-            f"{file.filename}: '{key}' is kept in other files; store the values themselves"
-        )
-    if item.external:
-        raise DataError(
-            f"{file.filename}: '{key}' is kept in other files; store the values themselves"
-        )
-    if item.size is None or item.size * item.dtype.itemsize > LARGEST_COLUMN:
-        raise DataError(f"{file.filename}: '{key}' has an impossible size ({item.shape})")
+        raise DataError(f"{place} is a group or a dangling link, not an array")
+    if item.external or (
+        item.is_virtual and any(source.file_name != "." for source in item.virtual_sources())
+    ):
+        raise elsewhere  # rows of a missing source file would read as zeros, without an error
+    check_fits(place, (item.size or 0) * item.dtype.itemsize)
     return np.asarray(item[()])
+
+
+def check_fits(what: str, size: int) -> None:
+    """Raises DataError where `size` bytes cannot be held in this machine's memory."""
+    largest = _LARGEST
+    if hasattr(os, "sysconf"):  # not on Windows
+        largest = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > largest:
+        raise DataError(
+            f"{what} says it holds {size / 1024**3:.0f} GiB, this machine has "
+            f"{largest / 1024**3:.0f} GiB of memory"
+        )
 
 
 def read_metadata(file: h5py.File) -> dict[str, Any]:

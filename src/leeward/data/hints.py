@@ -14,7 +14,7 @@ from leeward.data.build import build
 from leeward.data.columns import Bound
 from leeward.data.dataset import Dataset
 from leeward.data.registry import step_limit
-from leeward.errors import DataError
+from leeward.errors import DataError, SpecError
 from leeward.types import Box, Discrete
 
 _ENVIRONMENT_ID = re.compile(r"^([\w:.-]+/)?[\w:.-]+-v\d+$")
@@ -68,13 +68,16 @@ def assemble(
 
     Raises:
         DataError: as in `build`, or bounds that contradict each other.
+        SpecError: actions of another kind or size than the environment's.
     """
+    name = str(hints.metadata.get("name", path.stem))
+    env, env_notes = implied_environment(in_file, hints)
+    _check_space(name, columns["action"], hints.action_space, env)
     low, high, count = action_bounds(path, in_file, hints)
     if default_bound is not None and _is_float(columns["action"]):
         low = -default_bound if low is None else low
         high = default_bound if high is None else high
-    metadata: dict[str, Any] = {"name": path.stem, "source": str(path), **hints.metadata}
-    env, env_notes = implied_environment(in_file, hints)
+    metadata: dict[str, Any] = {"name": name, "source": str(path), **hints.metadata}
     if env is not None:
         metadata["env"] = env
     if "reference_minimum" in in_file and "reference_maximum" in in_file:
@@ -96,6 +99,30 @@ def assemble(
         action_count=count,
         metadata=metadata,
         strict=hints.strict,
+    )
+
+
+def _check_space(
+    name: str, action: np.ndarray | None, space: Box | Discrete | None, env: str | None
+) -> None:
+    """Raises SpecError where the environment's action space cannot be that of the data."""
+    if space is None or action is None:
+        return
+    size = 1 if action.ndim == 1 else action.shape[1]
+    if isinstance(space, Box):
+        if size == space.size:
+            return
+        other = f"the environment's {space.size}"
+    else:
+        whole = not _is_float(action) or bool((action == np.floor(action)).all())
+        if size == 1 and whole:
+            return
+        other = f"the environment's are one of {space.size}"
+    come_from = f", {env}" if env else ""
+    raise SpecError(
+        f"{name} does not match the environment: its actions have {size} "
+        f"dimension{'s' if size > 1 else ''}, {other}: use the environment that it comes "
+        f"from{come_from}"
     )
 
 

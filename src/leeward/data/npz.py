@@ -12,7 +12,7 @@ import numpy as np
 
 from leeward.data.dataset import Dataset
 from leeward.data.fields import FIELDS, find_field, required_fields
-from leeward.data.hdf5 import LARGEST_COLUMN
+from leeward.data.hdf5 import check_fits
 from leeward.data.hints import Hints, assemble, json_value, truncation_by_limit
 from leeward.errors import DataError
 
@@ -60,8 +60,7 @@ def open_npz(path: Path) -> Iterator[Any]:
     try:
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(member.file_size for member in archive.infolist())
-        if unpacked > LARGEST_COLUMN:
-            raise DataError(f"{path} would unpack to {unpacked} bytes, which no machine here holds")
+        check_fits(str(path), unpacked)
         with np.load(path, allow_pickle=False) as archive:
             yield archive
     except (zipfile.BadZipFile, EOFError, OSError) as error:
