@@ -4,28 +4,57 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from leeward.config import float_fields, from_json
+from leeward.data.dataset import Dataset
 from leeward.errors import ConfigError, did_you_mean
+from leeward.published import settings as published
 from leeward.types import Algorithm
 
 
-def preset_settings(algorithm: Algorithm, preset: str | None) -> Mapping[str, Any]:
+class Preset(NamedTuple):
+    """What a preset sets."""
+
+    config: Mapping[str, Any]
+    """Fields of the algorithm's `Config`."""
+    options: Mapping[str, Any]
+    """Fields of `RunOptions`."""
+
+
+def depends_on_data(algorithm: Algorithm, preset: str | None) -> bool:
+    """Whether a preset's settings depend on the data set, as those of papers do."""
+    return preset not in algorithm.presets and preset in published.names(algorithm.name)
+
+
+def preset_settings(
+    algorithm: Algorithm, preset: str | None, data: str | Path | Dataset | None = None
+) -> Preset:
     """The settings of a named preset; none for None.
 
+    Args:
+        algorithm: whose preset.
+        preset: one of the algorithm's own presets, or of the published ones.
+        data: what is trained on, for published presets: a name, a path, an address or a `Dataset`.
+
     Raises:
-        ConfigError: the algorithm has no preset of that name.
+        ConfigError: the algorithm has no preset of that name, or none for that data set.
     """
     if preset is None:
-        return {}
-    if preset not in algorithm.presets:
-        known = ", ".join(algorithm.presets) or "none"
+        return Preset({}, {})
+    if preset in algorithm.presets:
+        return Preset(algorithm.presets[preset], {})
+    known = [*algorithm.presets, *published.names(algorithm.name)]
+    if preset not in known:
         raise ConfigError(
-            f"{algorithm.name} has no preset '{preset}' (it has: {known})."
-            + did_you_mean(preset, algorithm.presets)
+            f"{algorithm.name} has no preset '{preset}' (it has: {', '.join(known) or 'none'})."
+            + did_you_mean(preset, known)
         )
-    return algorithm.presets[preset]
+    if data is None:
+        raise ConfigError(f"preset '{preset}' depends on the data set: name one")
+    found = published.find(algorithm.name, preset, published.data_name(data))
+    return Preset(found.config or {}, found.options)
 
 
 def make_config(
@@ -33,6 +62,7 @@ def make_config(
     preset: str | None,
     settings: Mapping[str, Any],
     others: Sequence[str] = (),
+    data: str | Path | Dataset | None = None,
 ) -> tuple[Any, dict[str, list[float]]]:
     """The config of an algorithm, and the float fields that were given several values.
 
@@ -41,6 +71,7 @@ def make_config(
         preset: a named set of settings, which `settings` override.
         settings: field → value; a float field may have a list of values.
         others: names that are valid elsewhere, for the suggestion in errors.
+        data: what is trained on, for presets that depend on it.
 
     Raises:
         ConfigError: an unknown preset or field, or a value of the wrong type.
@@ -52,7 +83,7 @@ def make_config(
                 f"unknown setting '{name}' for {algorithm.name}."
                 + did_you_mean(name, [*fields, *others])
             )
-    values = {**preset_settings(algorithm, preset), **settings}
+    values = {**preset_settings(algorithm, preset, data).config, **settings}
     swept: dict[str, list[float]] = {}
     for name in float_fields(algorithm.config_type):
         value = values.get(name)
@@ -61,7 +92,7 @@ def make_config(
                 raise ConfigError(f"setting '{name}' needs at least one value")
             if len(value) > 1:
                 swept[name] = [float(v) for v in value]
-            values[name] = list(value)[0]
+            values[name] = next(iter(value))
     config = from_json(algorithm.config_type, values)
     check_config(config)
     return config, swept

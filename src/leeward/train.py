@@ -26,7 +26,7 @@ from leeward.errors import ConfigError, DataError
 from leeward.job import Job
 from leeward.options import RunOptions, check_options, option_names
 from leeward.run import Run
-from leeward.settings import make_config
+from leeward.settings import make_config, preset_settings
 from leeward.types import Algorithm, Box
 
 OnMetrics = Callable[[Mapping[str, Any]], None]
@@ -53,7 +53,8 @@ def train(
             the one that the data names, if any.
         seeds: one run a seed.
         run_dir: where the run is kept; default runs/DATASET/ALGORITHM-TIME.
-        preset: a named set of the algorithm's settings, such as "reference".
+        preset: a named set of settings: one of the algorithm's own, such as "reference", or one
+            that a paper published for this data set, such as "paper".
         on_metrics: called with every line of metrics.
         data_options: arguments of `load_dataset` that JSON can hold (`columns` as a mapping).
         settings: fields of the algorithm's `Config` and of `RunOptions`. A float field may be a
@@ -75,7 +76,8 @@ def train(
     given = {name: settings.pop(name) for name in list(settings) if name in names}
     options = from_json(
         RunOptions,
-        given
+        dict(preset_settings(chosen, preset, data).options)
+        | given
         | {
             "env": env if isinstance(env, str) else None,
             "seeds": tuple(int(seed) for seed in seeds),
@@ -83,7 +85,7 @@ def train(
         },
     )
     check_options(options)
-    config, swept = make_config(chosen, preset, settings, sorted(names))
+    config, swept = make_config(chosen, preset, settings, sorted(names), data)
     prepare_jax(options)
     dataset = load(chosen, data, env or options.env, data_options or {})
     environment = find_environment(dataset, env)

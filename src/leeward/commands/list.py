@@ -35,13 +35,14 @@ Rows = tuple[tuple[str, ...], list[tuple[str, ...]]]
 def algorithms() -> Rows:
     """Names, action kinds, phases and presets."""
     from leeward.algorithms import ALGORITHMS
+    from leeward.published import settings as published
 
     rows = [
         (
             name.replace("_", "-"),
             ", ".join(algorithm.actions),
             " → ".join(phase.name for phase in algorithm.phases),
-            ", ".join(algorithm.presets) or "–",
+            ", ".join([*algorithm.presets, *published.names(name)]) or "–",
         )
         for name, algorithm in sorted(ALGORITHMS.items())
     ]

@@ -16,7 +16,7 @@ from leeward.commands.parsing import DataOptions, flags_of, load_arguments, pars
 from leeward.commands.show import run_table
 from leeward.errors import ConfigError
 from leeward.options import RunOptions, option_names
-from leeward.settings import preset_settings
+from leeward.settings import depends_on_data, preset_settings
 from leeward.types import Algorithm
 
 
@@ -25,7 +25,8 @@ class TrainOptions:
     """Flags of `train` that are about the command, not the run."""
 
     preset: str | None = None
-    """A named set of settings: reference, …; flags given beside it win."""
+    """A named set of settings, such as paper: what was published for this algorithm and data set
+    (leeward list algorithms names them all); flags given beside it win."""
     config: str | None = None
     """A JSON file of settings, such as a run's config.json; flags given beside it win."""
     epochs: int | None = None
@@ -61,19 +62,27 @@ def main(arguments: list[str]) -> int:
     algorithm = get_algorithm(arguments[0])
     prog = f"leeward train {algorithm.name.replace('_', '-')}"
     early, _ = _early_parser().parse_known_args(arguments[1:])
-    defaults = _defaults(algorithm, early.preset, early.config)
-    parsed = parse(
-        [
-            positional("dataset", "a name (leeward list datasets), a path, an address or an id"),
-            *flags_of(RunOptions, defaults),
-            *flags_of(TrainOptions, defaults),
-            *flags_of(algorithm.config_type, defaults, several=True),
-            *flags_of(DataOptions, defaults),
-        ],
-        arguments[1:],
-        prog=prog,
-        description=_description(algorithm),
-    )
+
+    def parsed_with(defaults: Mapping[str, Any]) -> Any:
+        return parse(
+            [
+                positional(
+                    "dataset", "a name (leeward list datasets), a path, an address or an id"
+                ),
+                *flags_of(RunOptions, defaults),
+                *flags_of(TrainOptions, defaults),
+                *flags_of(algorithm.config_type, defaults, several=True),
+                *flags_of(DataOptions, defaults),
+            ],
+            arguments[1:],
+            prog=prog,
+            description=_description(algorithm),
+        )
+
+    dataset = None
+    if depends_on_data(algorithm, early.preset):  # the data set may stand behind any flag
+        dataset = parsed_with({}).dataset
+    parsed = parsed_with(_defaults(algorithm, early.preset, early.config, dataset))
     settings = {f.name: getattr(parsed, f.name) for f in dataclasses.fields(algorithm.config_type)}
     if parsed.epochs is not None:
         settings["steps"] = parsed.epochs * parsed.steps_per_epoch
@@ -143,9 +152,12 @@ def _early_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _defaults(algorithm: Algorithm, preset: str | None, file: str | None) -> dict[str, Any]:
+def _defaults(
+    algorithm: Algorithm, preset: str | None, file: str | None, dataset: str | None
+) -> dict[str, Any]:
     """What flags default to: a file's settings over a preset's over the algorithm's own."""
-    values: dict[str, Any] = dict(preset_settings(algorithm, preset))
+    chosen = preset_settings(algorithm, preset, dataset)
+    values: dict[str, Any] = {**chosen.config, **chosen.options}
     if file is not None:
         values |= _read_config(algorithm, Path(file))
     return values

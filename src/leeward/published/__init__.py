@@ -1,0 +1,1 @@
+"""What papers and repositories published: settings and scores, as data with their sources."""
