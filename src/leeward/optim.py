@@ -14,6 +14,7 @@ from leeward.types import Metrics, Step
 
 Model = TypeVar("Model")
 State = TypeVar("State")
+Part = TypeVar("Part")
 
 
 def descend(
@@ -24,8 +25,60 @@ def descend(
 ) -> tuple[Model, optax.OptState, Metrics]:
     """One gradient step on `loss(model) -> (scalar, metrics)`."""
     gradient, metrics = jax.grad(loss, has_aux=True)(model)
+    return *apply_gradient(gradient, model, optimizer, optimizer_state), metrics
+
+
+def apply_gradient(
+    gradient: Model,
+    model: Model,
+    optimizer: optax.GradientTransformation,
+    optimizer_state: optax.OptState,
+) -> tuple[Model, optax.OptState]:
+    """One step of the optimizer along a gradient that was computed before."""
     step, optimizer_state = optimizer.update(gradient, optimizer_state, model)  # type: ignore[arg-type]
-    return optax.apply_updates(model, step), optimizer_state, metrics  # type: ignore[arg-type, return-value]
+    return optax.apply_updates(model, step), optimizer_state  # type: ignore[arg-type, return-value]
+
+
+def gradient_in_parts(
+    loss: Callable[[Model, Part], tuple[Float[Array, ""], Metrics]],
+    model: Model,
+    batch: Part,
+    part_size: int,
+) -> tuple[Model, Metrics]:
+    """The gradient and metrics of `loss(model, batch)`, a mean over the batch, part by part.
+
+    On CPU the hidden units of many actions of a whole batch exceed a core's cache, and moving them
+    costs more than the matrix products; those of a part stay in it. Elsewhere, and where the part
+    does not divide the batch, the whole batch goes at once: the same number up to rounding.
+
+    Args:
+        loss: its value and metrics are means over the leading axis of every leaf of `batch`.
+        model: what is differentiated.
+        batch: any pytree of arrays with the same leading axis.
+        part_size: rows of a part.
+    """
+    size = jax.tree.leaves(batch)[0].shape[0]
+    gradient = jax.grad(loss, has_aux=True)
+    if jax.default_backend() != "cpu" or size % part_size or size == part_size:
+        return gradient(model, batch)
+    count = size // part_size
+    parts = jax.tree.map(lambda leaf: leaf.reshape(count, part_size, *leaf.shape[1:]), batch)
+
+    def add(total: tuple[Model, Metrics], part: Part) -> tuple[tuple[Model, Metrics], None]:
+        return jax.tree.map(jnp.add, total, gradient(model, part)), None
+
+    first = jax.tree.map(lambda leaf: leaf[0], parts)
+    shapes = jax.eval_shape(gradient, model, first)
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    total, _ = jax.lax.scan(add, zeros, parts)
+    return jax.tree.map(lambda leaf: leaf / count, total)
+
+
+def clip_norm(gradient: Model, highest: float | Float[Array, ""]) -> Model:
+    """The gradient, shortened to a norm of `highest` where that is positive and exceeded."""
+    norm = optax.global_norm(gradient)  # type: ignore[arg-type]
+    scale = jnp.where(highest > 0.0, jnp.minimum(1.0, highest / norm), 1.0)
+    return jax.tree.map(lambda leaf: scale * leaf, gradient)
 
 
 def polyak(target: Model, online: Model, tau: float | Float[Array, ""]) -> Model:
