@@ -134,6 +134,22 @@ def discrete_dataset() -> Dataset:
     return _dataset(rows, action_count=3, name="small-discrete")
 
 
+@pytest.fixture
+def npz(tmp_path: Path, continuous_dataset: Dataset) -> Path:
+    """`continuous_dataset` as a file, small.npz."""
+    data = continuous_dataset
+    path = tmp_path / "small.npz"
+    np.savez(
+        path,
+        observations=data.observation,
+        actions=data.action,
+        rewards=data.reward,
+        terminations=data.termination,
+        truncations=data.truncation,
+    )
+    return path
+
+
 def _dataset(rows: dict[str, list[Any]], *, name: str, **bounds: Any) -> Dataset:
     """The rows as a data set."""
     column = {column: np.asarray(values) for column, values in rows.items()}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 import signal
 import subprocess
@@ -18,21 +16,8 @@ import pytest
 import leeward
 from leeward import checkpoint
 from leeward.data.dataset import Dataset
-from leeward.errors import CheckpointError, ConfigError, DataError, TrainingError
-
-SMALL = {"batch_size": 8, "hidden": (8,), "quiet": True, "logger": ()}
-
-
-def lines(directory: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
-    """A run's lines without what depends on the clock."""
-    rows = [json.loads(line) for line in (directory / name).read_text().splitlines()]
-    return [{n: v for n, v in row.items() if not n.startswith("time/")} for row in rows]
-
-
-def weights(directory: Path, policy: str = "final") -> dict[str, np.ndarray]:
-    """The arrays of a saved policy."""
-    with np.load(directory / policy / "policy.npz", allow_pickle=False) as archive:
-        return dict(archive)
+from leeward.errors import TrainingError
+from training import lines, train, weights
 
 
 def assert_same_run(one: Path, other: Path) -> None:
@@ -43,12 +28,6 @@ def assert_same_run(one: Path, other: Path) -> None:
     assert first.keys() == second.keys()
     for name in first:
         np.testing.assert_array_equal(first[name], second[name])
-
-
-def train(directory: Path, data: Dataset, algorithm: str = "td3_bc", **settings: Any) -> Path:
-    """A tiny run; returns its directory."""
-    leeward.train(algorithm, data, run_dir=directory, **(SMALL | {"steps": 20} | settings))
-    return directory
 
 
 FISHER = {
@@ -78,22 +57,6 @@ CHILD = """
         seeds=(0, 3), batch_size=8, hidden=(8,), quiet=True, logger=(),
     )
 """
-
-
-@pytest.fixture
-def npz(tmp_path: Path, continuous_dataset: Dataset) -> Path:
-    """The small data set as a file."""
-    data = continuous_dataset
-    path = tmp_path / "small.npz"
-    np.savez(
-        path,
-        observations=data.observation,
-        actions=data.action,
-        rewards=data.reward,
-        terminations=data.termination,
-        truncations=data.truncation,
-    )
-    return path
 
 
 # Lines come two at a time (two seeds): at 7, 14 and 20 of the first phase, then at 7, 14, 21, 28.
@@ -307,120 +270,3 @@ def test_best_fraction_trains_on_the_best_episodes_only(
 ) -> None:
     run = train(tmp_path / "run", continuous_dataset, algorithm="bc", best_fraction=0.1)
     assert leeward.Run(run).config["data"]["transitions"] < 4 * 15
-
-
-def test_a_directory_with_a_run_or_other_files_is_refused(
-    tmp_path: Path, continuous_dataset: Dataset
-) -> None:
-    run = train(tmp_path / "run", continuous_dataset)
-    with pytest.raises(CheckpointError) as error:
-        train(run, continuous_dataset)
-    assert str(error.value) == (
-        f"{run} holds a run already: continue it with --resume {run}, or choose another --run-dir"
-    )
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "thesis.tex").write_text("years of work")
-    with pytest.raises(CheckpointError) as error:
-        train(other, continuous_dataset)
-    assert str(error.value) == (
-        f"{other} is not empty (it has thesis.tex): choose another --run-dir"
-    )
-
-
-def test_a_directory_in_use_is_refused(tmp_path: Path, continuous_dataset: Dataset) -> None:
-    from leeward import run
-
-    with run.locked(tmp_path / "run"), pytest.raises(CheckpointError) as error:
-        train(tmp_path / "run", continuous_dataset)
-    assert str(error.value) == (
-        f"{tmp_path / 'run'} is in use by another process: wait for it, or choose another --run-dir"
-    )
-
-
-def test_other_data_on_resume_are_refused(tmp_path: Path, npz: Path) -> None:
-    run = train(tmp_path / "run", npz)
-    with np.load(npz) as archive:
-        arrays = dict(archive)
-    np.savez(npz, **arrays | {"rewards": arrays["rewards"] + 1.0})
-    with pytest.raises(DataError) as error:
-        leeward.resume(run, steps=30)
-    assert str(error.value) == (
-        f"{run} was trained on other data than small holds now: put the old file back, or start "
-        "a new run"
-    )
-
-
-def test_data_made_in_python_must_be_given_to_resume(
-    tmp_path: Path, continuous_dataset: Dataset
-) -> None:
-    run = train(tmp_path / "run", continuous_dataset)
-    with pytest.raises(DataError, match="resume it there with data="):
-        leeward.resume(run, steps=30)
-    leeward.resume(run, data=continuous_dataset, steps=30, quiet=True)
-    assert lines(run)[-1]["step"] == 30
-
-
-def test_damaged_checkpoints_say_what_to_do(tmp_path: Path, npz: Path) -> None:
-    run = train(tmp_path / "run", npz)
-    newest = checkpoint.complete(run / "checkpoints")[-1]
-    for file in (newest / "arrays").rglob("*"):
-        if file.is_file():
-            file.write_bytes(b"")
-    with pytest.raises(CheckpointError, match="remove this folder to continue from the checkpoint"):
-        leeward.resume(run, steps=30)
-
-
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"alhpa": 1.0}, "unknown setting 'alhpa' for td3_bc. Did you mean alpha?"),
-        ({"steps": 0}, "setting 'steps' must be at least 1, got 0"),
-        ({"seeds": ()}, "--seeds needs at least one seed, such as --seeds 0 1 2"),
-        ({"seeds": (1, 1)}, "--seeds names a seed twice: 1 1"),
-        ({"log_every": 0}, "--log-every must be at least 1, got 0"),
-        ({"best_fraction": 0.0}, "--best-fraction must be in (0, 1], got 0.0"),
-        ({"max_time": "soon"}, "--max-time must look like 90s, 30m or 2h, got 'soon'"),
-        ({"preset": "papr"}, "td3_bc has no preset 'papr'"),
-        ({"alpha": "big"}, "setting 'alpha' must be a number, got 'big'"),
-        ({"logger": ("tensorbord",)}, "unknown logger 'tensorbord'"),
-    ],
-)
-def test_impossible_settings_are_refused(
-    tmp_path: Path, continuous_dataset: Dataset, settings: dict[str, Any], text: str
-) -> None:
-    with pytest.raises(ConfigError) as error:
-        train(tmp_path / "run", continuous_dataset, **settings)
-    assert str(error.value).startswith(text)
-    assert not (tmp_path / "run" / "config.json").exists()
-
-
-def test_a_discrete_data_set_names_the_algorithms_that_fit(
-    tmp_path: Path, discrete_dataset: Dataset
-) -> None:
-    with pytest.raises(DataError) as error:
-        train(tmp_path / "run", discrete_dataset)
-    assert str(error.value).startswith(
-        "td3-bc needs continuous actions, but those of small-discrete are discrete: try "
-    )
-    assert " bc" in str(error.value)
-
-
-def test_too_few_transitions_for_an_epoch_are_refused(
-    tmp_path: Path, continuous_dataset: Dataset
-) -> None:
-    tiny = dataclasses.replace(continuous_dataset, start=continuous_dataset.start[:5])
-    with pytest.raises(DataError) as error:
-        train(tmp_path / "run", tiny, sampling="epoch")
-    assert str(error.value) == (
-        "small-continuous has 5 transitions, fewer than one batch of 8: use --sampling uniform or "
-        "a smaller --batch-size"
-    )
-
-
-def test_newer_run_directories_are_refused(tmp_path: Path, npz: Path) -> None:
-    run = train(tmp_path / "run", npz)
-    config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps(config | {"format": 99}))
-    with pytest.raises(CheckpointError, match=r"format 99 is newer than this version .* upgrade"):
-        leeward.resume(run)

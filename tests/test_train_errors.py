@@ -1,0 +1,134 @@
+"""What training refuses, each in one clear line, and what it leaves behind: nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import leeward
+from leeward import checkpoint
+from leeward.data.dataset import Dataset
+from leeward.errors import CheckpointError, ConfigError, DataError
+from training import lines, train
+
+
+def test_a_directory_with_a_run_or_other_files_is_refused(
+    tmp_path: Path, continuous_dataset: Dataset
+) -> None:
+    run = train(tmp_path / "run", continuous_dataset)
+    with pytest.raises(CheckpointError) as error:
+        train(run, continuous_dataset)
+    assert str(error.value) == (
+        f"{run} holds a run already: continue it with --resume {run}, or choose another --run-dir"
+    )
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.tex").write_text("years of work")
+    with pytest.raises(CheckpointError) as error:
+        train(other, continuous_dataset)
+    assert str(error.value) == (
+        f"{other} is not empty (it has thesis.tex): choose another --run-dir"
+    )
+
+
+def test_a_directory_in_use_is_refused(tmp_path: Path, continuous_dataset: Dataset) -> None:
+    from leeward import run
+
+    with run.locked(tmp_path / "run"), pytest.raises(CheckpointError) as error:
+        train(tmp_path / "run", continuous_dataset)
+    assert str(error.value) == (
+        f"{tmp_path / 'run'} is in use by another process: wait for it, or choose another --run-dir"
+    )
+
+
+def test_other_data_on_resume_are_refused(tmp_path: Path, npz: Path) -> None:
+    run = train(tmp_path / "run", npz)
+    with np.load(npz) as archive:
+        arrays = dict(archive)
+    np.savez(npz, **arrays | {"rewards": arrays["rewards"] + 1.0})
+    with pytest.raises(DataError) as error:
+        leeward.resume(run, steps=30)
+    assert str(error.value) == (
+        f"{run} was trained on other data than small holds now: put the old file back, or start "
+        "a new run"
+    )
+
+
+def test_data_made_in_python_must_be_given_to_resume(
+    tmp_path: Path, continuous_dataset: Dataset
+) -> None:
+    run = train(tmp_path / "run", continuous_dataset)
+    with pytest.raises(DataError, match="resume it there with data="):
+        leeward.resume(run, steps=30)
+    leeward.resume(run, data=continuous_dataset, steps=30, quiet=True)
+    assert lines(run)[-1]["step"] == 30
+
+
+def test_damaged_checkpoints_say_what_to_do(tmp_path: Path, npz: Path) -> None:
+    run = train(tmp_path / "run", npz)
+    newest = checkpoint.complete(run / "checkpoints")[-1]
+    for file in (newest / "arrays").rglob("*"):
+        if file.is_file():
+            file.write_bytes(b"")
+    with pytest.raises(CheckpointError, match="remove this folder to continue from the checkpoint"):
+        leeward.resume(run, steps=30)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"alhpa": 1.0}, "unknown setting 'alhpa' for td3_bc. Did you mean alpha?"),
+        ({"steps": 0}, "setting 'steps' must be at least 1, got 0"),
+        ({"seeds": ()}, "--seeds needs at least one seed, such as --seeds 0 1 2"),
+        ({"seeds": (1, 1)}, "--seeds names a seed twice: 1 1"),
+        ({"log_every": 0}, "--log-every must be at least 1, got 0"),
+        ({"best_fraction": 0.0}, "--best-fraction must be in (0, 1], got 0.0"),
+        ({"max_time": "soon"}, "--max-time must look like 90s, 30m or 2h, got 'soon'"),
+        ({"preset": "papr"}, "td3_bc has no preset 'papr'"),
+        ({"alpha": "big"}, "setting 'alpha' must be a number, got 'big'"),
+        ({"logger": ("tensorbord",)}, "unknown logger 'tensorbord'"),
+    ],
+)
+def test_impossible_settings_are_refused(
+    tmp_path: Path, continuous_dataset: Dataset, settings: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        train(tmp_path / "run", continuous_dataset, **settings)
+    assert str(error.value).startswith(text)
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_a_discrete_data_set_names_the_algorithms_that_fit(
+    tmp_path: Path, discrete_dataset: Dataset
+) -> None:
+    with pytest.raises(DataError) as error:
+        train(tmp_path / "run", discrete_dataset)
+    assert str(error.value).startswith(
+        "td3-bc needs continuous actions, but those of small-discrete are discrete: try "
+    )
+    assert " bc" in str(error.value)
+
+
+def test_too_few_transitions_for_an_epoch_are_refused(
+    tmp_path: Path, continuous_dataset: Dataset
+) -> None:
+    tiny = dataclasses.replace(continuous_dataset, start=continuous_dataset.start[:5])
+    with pytest.raises(DataError) as error:
+        train(tmp_path / "run", tiny, sampling="epoch")
+    assert str(error.value) == (
+        "small-continuous has 5 transitions, fewer than one batch of 8: use --sampling uniform or "
+        "a smaller --batch-size"
+    )
+
+
+def test_newer_run_directories_are_refused(tmp_path: Path, npz: Path) -> None:
+    run = train(tmp_path / "run", npz)
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {"format": 99}))
+    with pytest.raises(CheckpointError, match=r"format 99 is newer than this version .* upgrade"):
+        leeward.resume(run)
