@@ -37,6 +37,19 @@ def policy() -> Policy:
     return line_policies([3.0]).select()
 
 
+def pendulum_policy() -> Policy:
+    """For InvertedPendulum: pushes where the pole leans."""
+    scaling = dataclasses.replace(
+        policy().scaling, observation_mean=jnp.zeros(4), observation_std=jnp.ones(4)
+    )
+    return dataclasses.replace(
+        policy(),
+        spec=Spec((4,), "float32", Box((-1.5,), (1.5,))),
+        scaling=scaling,
+        policy=linear_actor([[1.0]] * 4),
+    )
+
+
 def frames_of(path: Path, height: int, width: int) -> np.ndarray:
     """[frames, height, width, 3] uint8: everything in a video of that size."""
     arguments = ["-v", "error", "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
@@ -133,17 +146,7 @@ def test_mujoco_is_drawn_without_a_display(tmp_path: Path) -> None:
         watching.working_backend()
     except SimulationError as error:
         pytest.skip(f"nothing here can draw MuJoCo: {error}")
-    upright = dataclasses.replace(
-        policy(),
-        spec=Spec((4,), "float32", Box((-1.5,), (1.5,))),
-        scaling=dataclasses.replace(
-            policy().scaling,
-            observation_mean=jnp.zeros(4),
-            observation_std=jnp.ones(4),
-        ),
-        policy=linear_actor([[1.0]] * 4),
-    )
-    result = watch(upright, "InvertedPendulum-v5", video=tmp_path / "pendulum.mp4")
+    result = watch(pendulum_policy(), "InvertedPendulum-v5", video=tmp_path / "pendulum.mp4")
     frames = frames_of(tmp_path / "pendulum.mp4", 480, 480)
     assert len(frames) == result.lengths[0] + 1
     assert frames.std() > 1.0  # not one color
@@ -153,9 +156,9 @@ def test_mujoco_is_drawn_without_a_display(tmp_path: Path) -> None:
 def test_where_nothing_can_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watching.working_backend.cache_clear()
     monkeypatch.setattr(watching, "_PROBE", "raise SystemExit(1)")
-    upright = dataclasses.replace(policy(), spec=Spec((4,), "float32", Box((-3.0,), (3.0,))))
-    upright = dataclasses.replace(upright, policy=linear_actor([[1.0]] * 4))
-    assert error_of(lambda: watch(upright, "InvertedPendulum-v5", video=tmp_path / "no.mp4")) == (
+    assert error_of(
+        lambda: watch(pendulum_policy(), "InvertedPendulum-v5", video=tmp_path / "no.mp4")
+    ) == (
         "environment InvertedPendulum-v5 cannot be filmed: MuJoCo can draw with neither EGL nor "
         "OSMesa: install one of them, such as with `apt-get install libegl1` or `apt-get install "
         "libosmesa6`"

@@ -1,12 +1,13 @@
-"""What a policy computes, compiled: actions and densities in the environment's units.
+"""What a policy computes: actions and densities in the environment's units.
 
-Inputs are padded to a few batch sizes, so that a new size seldom means a new program.
+Compiled programs get inputs padded to a few batch sizes, so that a new size seldom means a new
+program. Between two steps of a simulator, small networks are called in NumPy instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -14,12 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
+from leeward import numpy_program
 from leeward.data.sampling import Scaling
 from leeward.nn.distributions import Categorical, TanhMixture, TanhNormal
 from leeward.types import ActFn, Box, Spec
 
 LARGEST_BATCH = 1024
 """Observations in one call of the program; more are served in pieces (ours: bounds memory)."""
+SMALL = 50_000_000
+"""Multiplications a step up to which NumPy acts (ours: 1 ms, beside which dispatch is little)."""
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -46,6 +50,42 @@ def act_side_by_side(
 ) -> Array:
     """The actions of N policies, each for its own E observations."""
     return jax.vmap(lambda policy, o: act(act_one, spec, policy, scaling, o))(policies, observation)
+
+
+def actor(
+    act_one: ActFn, spec: Spec, policies: Any, scaling: Scaling, shape: tuple[int, ...]
+) -> Callable[[np.ndarray], np.ndarray]:
+    """The same for many calls with observations of one `shape`, [N, E, *obs].
+
+    Vector observations and small networks of common layers are computed in NumPy, everything else
+    by the compiled program; they agree up to rounding.
+    """
+    leaves, tree = jax.tree.flatten((policies, scaling))
+    if spec.observation_dtype != "uint8" and shape[1] * sum(x.size for x in leaves) <= SMALL:
+        shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+        program = _in_numpy(act_one, spec, tree, shapes, shape)
+        if program is not None:
+            call = program.bind([np.asarray(leaf) for leaf in leaves])
+            return lambda observation: np.array(call(observation))
+    return lambda observation: np.array(
+        act_side_by_side(act_one, spec, policies, scaling, observation)
+    )
+
+
+@lru_cache(maxsize=32)
+def _in_numpy(
+    act_one: ActFn,
+    spec: Spec,
+    tree: Any,
+    shapes: tuple[tuple[tuple[int, ...], Any], ...],
+    shape: tuple[int, ...],
+) -> numpy_program.Program | None:
+    def call(*arrays: Array) -> Array:
+        policies, scaling = jax.tree.unflatten(tree, arrays[:-1])
+        return act_side_by_side(act_one, spec, policies, scaling, arrays[-1])
+
+    known = [jax.ShapeDtypeStruct(*leaf) for leaf in shapes]
+    return numpy_program.trace(call, known, jax.ShapeDtypeStruct(shape, np.float32))
 
 
 @partial(jax.jit, static_argnums=0)

@@ -234,7 +234,7 @@ class _Rollout:
         self.returns = np.full((runs, episodes), np.nan)
         self.lengths = np.zeros((runs, episodes), np.int64)
         dtype = np.uint8 if self.spec.observation_dtype == "uint8" else np.float32
-        # One shape to the end, so that the policy compiles once: finished slots stay as they are.
+        # One shape to the end, for a policy prepared once: finished slots stay as they are.
         self.observation = np.zeros((runs, width, *self.spec.observation_shape), dtype)
         places = [(run, column) for run in chosen for column in range(width)]
         copies = evaluator.copies(len(places))
@@ -242,6 +242,7 @@ class _Rollout:
             _Slot(env, *place, place[1]) for env, place in zip(copies, places, strict=True)
         ]
         self.started = [width] * runs
+        self.act = policies.actor(width)
         self.longest = max(LONGEST_EPISODE, self.spec.max_episode_steps or 0)
 
     def play(self, on_episode: Callable[[int], None] | None) -> None:
@@ -277,7 +278,7 @@ class _Rollout:
 
     def _actions(self) -> np.ndarray:
         """[N, width, A] or [N, width]: actions in the environment's units, inside its box."""
-        action = self.policies.act(self.observation)
+        action = self.act(self.observation)
         space = self.spec.action
         if not isinstance(space, Box):
             return action

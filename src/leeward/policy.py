@@ -10,7 +10,7 @@ import dataclasses
 import importlib.metadata
 import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,6 +63,11 @@ class PolicyStack:
             self.algorithm.act, self.spec, self.policies, self.scaling, observation
         )
         return np.array(action)  # a copy that may be written to
+
+    def actor(self, episodes: int) -> Callable[[np.ndarray], np.ndarray]:
+        """`act` for many calls with observations [N, episodes, *obs]; equal up to rounding."""
+        shape = (len(self.runs), episodes, *self.spec.observation_shape)
+        return acting.actor(self.algorithm.act, self.spec, self.policies, self.scaling, shape)
 
     def select(self, seed: int | None = None, run: int | None = None) -> Policy:
         """One run's policy: the one at index `run`, else the one with that seed, else the first.
