@@ -132,3 +132,21 @@ def test_newer_run_directories_are_refused(tmp_path: Path, npz: Path) -> None:
     (run / "config.json").write_text(json.dumps(config | {"format": 99}))
     with pytest.raises(CheckpointError, match=r"format 99 is newer than this version .* upgrade"):
         leeward.resume(run)
+
+
+def test_errors_that_the_doctor_finds_stop_training_unless_ignored(
+    tmp_path: Path, continuous_dataset: Dataset
+) -> None:
+    action = continuous_dataset.action.copy()
+    action[3, 0] = 1.5
+    wild = dataclasses.replace(continuous_dataset, action=action)
+    found = leeward.inspect(wild).errors
+    assert found
+    with pytest.raises(DataError) as error:
+        train(tmp_path / "run", wild)
+    assert str(error.value).startswith(f"small-continuous: {found[0].message} [{found[0].code}]. ")
+    assert str(error.value).endswith("--ignore-errors trains all the same")
+    assert not (tmp_path / "run").exists()
+    run = train(tmp_path / "run", wild, ignore_errors=True)
+    codes = [row["code"] for row in leeward.Run(run).config["data"]["findings"]]
+    assert found[0].code in codes

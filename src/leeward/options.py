@@ -43,6 +43,8 @@ class RunOptions:
     """No progress view."""
     best_fraction: float = 1.0
     """Train on this share of episodes only, those with the highest return (0.1: 10 % BC)."""
+    ignore_errors: bool = False
+    """Train although the data doctor (leeward inspect) finds errors."""
     max_time: str | None = None
     """Stop and save after this long (90s, 30m, 2h); continue with --resume."""
     eager: bool = False
@@ -52,9 +54,11 @@ class RunOptions:
 
 
 def field_help(cls: type) -> dict[str, str]:
-    """The sentence under every field of a dataclass: its flag's help."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
-    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
+    """The sentence under every field of a dataclass, inherited ones too: its flag's help."""
+    body: list[ast.stmt] = []
+    for owner in reversed(cls.__mro__[:-1]):
+        tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
+        body += tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
     result = {}
     for field, comment in itertools.pairwise(body):
         if (

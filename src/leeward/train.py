@@ -17,6 +17,7 @@ import platformdirs
 from leeward import loop, run
 from leeward.algorithms import get_algorithm
 from leeward.config import from_json, to_json
+from leeward.data.checks import Report, inspect
 from leeward.data.dataset import Dataset, best_episodes
 from leeward.data.load import load_dataset
 from leeward.data.sampling import check_sampling
@@ -88,6 +89,7 @@ def train(
     config, swept = make_config(chosen, preset, settings, sorted(names), data)
     prepare_jax(options)
     dataset = load(chosen, data, env or options.env, data_options or {})
+    report = examine(dataset, options.ignore_errors)
     environment = find_environment(dataset, env)
     job = make_job(chosen, config, swept, options, dataset, environment)
     directory = (
@@ -96,7 +98,7 @@ def train(
         else run.default_directory(str(dataset.metadata.get("name", "data")), chosen.name)
     )
     with run.locked(directory):
-        run.create(directory, describe(job, data, data_options or {}))
+        run.create(directory, describe(job, data, data_options or {}, report))
         with eager(options.eager):
             loop.run(job, directory, on_metrics)
     return Run(directory)
@@ -209,6 +211,22 @@ def load(
     return dataset
 
 
+def examine(dataset: Dataset, ignore_errors: bool) -> Report:
+    """The data doctor's report, which the run keeps.
+
+    Raises:
+        DataError: it found errors, and they are not to be ignored.
+    """
+    report = inspect(dataset)
+    if report.errors and not ignore_errors:
+        first = report.errors[0]
+        raise DataError(
+            f"{report.name}: {first.message} [{first.code}]. {first.remedy}. `leeward inspect` "
+            f"shows all {len(report.errors)} errors; --ignore-errors trains all the same"
+        )
+    return report
+
+
 def find_environment(
     dataset: Dataset, env: str | Callable[[], Any] | None
 ) -> str | Callable[[], Any] | None:
@@ -249,7 +267,7 @@ def make_job(
 
 
 def describe(
-    job: Job, source: str | Path | Dataset, data_options: Mapping[str, Any]
+    job: Job, source: str | Path | Dataset, data_options: Mapping[str, Any], report: Report
 ) -> dict[str, Any]:
     """config.json: everything needed to repeat the run."""
     environment = job.environment if isinstance(job.environment, str) else None
@@ -275,6 +293,7 @@ def describe(
             "episodes": job.dataset.episodes,
             "return_mean": float(job.dataset.episode_returns().mean()),
             "notes": list(job.dataset.metadata.get("notes", [])),
+            "findings": [found.to_json() for found in report.findings],
         },
         "versions": {"leeward": metadata.version("leeward"), "python": platform.python_version()}
         | {name: metadata.version(name) for name in packages},

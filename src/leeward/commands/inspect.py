@@ -16,6 +16,7 @@ from leeward.commands.parsing import (
     pick,
     positional,
 )
+from leeward.data import registry
 from leeward.data.checks import Report, inspect
 from leeward.data.load import load_dataset
 from leeward.data.table_columns import TableColumns
@@ -49,6 +50,8 @@ def main(arguments: list[str]) -> int:
     values = load_arguments(pick(DataOptions, parsed))
     if "columns" in values:
         values["columns"] = TableColumns(**values["columns"])
+    if registry.find(parsed.dataset) is not None:
+        values.setdefault("d4rl_rows", "all")  # stored next observations are worth a look, too
     space = None if parsed.env is None else environment_spec(parsed.env).action
     report = inspect(
         load_dataset(parsed.dataset, env=parsed.env, action_space=space, strict=False, **values)
