@@ -20,6 +20,7 @@ COMMANDS = {
     "watch": Command("watch a trained policy, in a window or as a video", "watch"),
     "inspect": Command("check whether data are fit to learn from", "inspect"),
     "collect": Command("make data with an online learner, a trained or a random policy", "collect"),
+    "reproduce": Command("train a published row again and compare", "reproduce"),
     "list": Command("list algorithms, data sets or environments", "list"),
     "quickstart": Command(
         "train BC and Fisher-BRC on the shipped data, compare them", "quickstart"
