@@ -49,10 +49,10 @@ class View:
                 phase, total=steps, completed=step, rate="compiling", note=""
             )
 
-    def advance(self, step: int, rate: float) -> None:
-        """`step` updates of the phase are done, at `rate` updates a second over all runs."""
+    def advance(self, step: int, rate: float, unit: str = "updates") -> None:
+        """`step` units of the phase are done, at `rate` a second (updates: over all runs)."""
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=step, rate=f"{rate:,.0f} updates/s")
+            self._bar.update(self._task, completed=step, rate=f"{rate:,.0f} {unit}/s")
 
     def note(self, metrics: Mapping[str, float]) -> None:
         """The latest metrics, a few of them."""

@@ -166,8 +166,12 @@ LOCK = ".lock"
 
 
 @contextlib.contextmanager
-def locked(directory: Path) -> Iterator[None]:
+def locked(directory: Path, flag: str = "--run-dir") -> Iterator[None]:
     """Holds the run directory for this process; a killed process lets go of it.
+
+    Args:
+        directory: a folder, made where it does not exist.
+        flag: what chooses another folder, for messages.
 
     Raises:
         CheckpointError: another process trains in it, or it cannot be written.
@@ -178,7 +182,7 @@ def locked(directory: Path) -> Iterator[None]:
         lock.acquire(timeout=0)
     except filelock.Timeout as error:
         raise CheckpointError(
-            f"{directory} is in use by another process: wait for it, or choose another --run-dir"
+            f"{directory} is in use by another process: wait for it, or choose another {flag}"
         ) from error
     except OSError as error:
         raise _cannot_write(directory, error) from error

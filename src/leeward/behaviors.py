@@ -1,0 +1,77 @@
+"""Who acts while data are collected: random actions, a SAC policy's samples, a trained policy."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import jax
+import numpy as np
+
+from leeward.policy import Policy
+from leeward.replay import explore
+from leeward.rollout import Behavior, Columns
+from leeward.types import Box, Discrete
+
+
+class Gather(Protocol):
+    """Lets a behavior act: (name, behavior, rows, whether it is disturbed) → the rows."""
+
+    def __call__(self, name: str, behavior: Behavior, count: int, *, disturb: bool) -> Columns: ...
+
+
+def random_behavior(space: Box | Discrete, seed: int) -> Behavior:
+    """Uniform over the action space."""
+    generator = np.random.default_rng(seed)
+
+    def act(observation: np.ndarray, step: int) -> np.ndarray:
+        del observation, step
+        return _uniform(space, generator)
+
+    return act
+
+
+def sampling_behavior(policy: Policy, seed: int) -> Behavior:
+    """Samples from a SAC policy, as D4RL's policies act."""
+    space = policy.spec.action
+    assert isinstance(space, Box)
+    low, high = np.array(space.low, np.float32), np.array(space.high, np.float32)
+    key = jax.random.key(seed)
+
+    def act(observation: np.ndarray, step: int) -> np.ndarray:
+        unit = np.asarray(explore(policy.policy, observation, key, np.int32(step)))
+        return np.clip((low + high) / 2 + unit * ((high - low) / 2), low, high)
+
+    return act
+
+
+def disturbed(
+    behavior: Behavior, space: Box | Discrete, noise: float, epsilon: float, seed: int
+) -> Behavior:
+    """`behavior` with normal noise on its actions, and now and then a random action instead.
+
+    Args:
+        behavior: who acts otherwise.
+        space: the action space.
+        noise: std, in units of half the action range; continuous actions only.
+        epsilon: probability of a uniformly random action.
+        seed: of noise and random actions.
+    """
+    generator = np.random.default_rng(seed)
+
+    def act(observation: np.ndarray, step: int) -> np.ndarray:
+        if epsilon > 0.0 and generator.random() < epsilon:
+            return _uniform(space, generator)
+        action = behavior(observation, step)
+        if noise > 0.0 and isinstance(space, Box):
+            low, high = np.array(space.low, np.float32), np.array(space.high, np.float32)
+            drawn = generator.normal(0.0, noise, len(low)).astype(np.float32)
+            action = np.clip(action + drawn * (high - low) / 2, low, high)
+        return action
+
+    return act
+
+
+def _uniform(space: Box | Discrete, generator: np.random.Generator) -> np.ndarray:
+    if isinstance(space, Discrete):
+        return np.asarray(generator.integers(space.size), np.int32)
+    return generator.uniform(space.low, space.high).astype(np.float32)

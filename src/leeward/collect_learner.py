@@ -1,0 +1,181 @@
+"""The data sets that one online training gives: its policies, ranked, and what it saw."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from leeward.behaviors import Gather, random_behavior, sampling_behavior
+from leeward.collect_plan import Plan
+from leeward.data.registry import ReferenceScores, reference_scores
+from leeward.environments import environment_spec
+from leeward.errors import CheckpointError, ConfigError
+from leeward.evaluate import evaluate
+from leeward.loop import interruptions
+from leeward.online import Training
+from leeward.policy import Policy, load_policy
+from leeward.progress import View
+from leeward.replay import first_rows, to_columns
+from leeward.rollout import Columns, concatenate, roll_out
+from leeward.run import write_json
+
+REFERENCE_EPISODES = 100
+"""Episodes of the random and of the expert policy whose mean returns count as 0 and 100."""
+REFERENCE_TAG = 6
+"""Tag of the episodes that give the random policy's mean return, and seed of the expert's."""
+
+
+class Learned(NamedTuple):
+    """What a finished training gives."""
+
+    expert: Policy
+    """The policy with the best evaluation."""
+    medium: Policy
+    """The one whose evaluation is nearest to a third of the expert's, 0 being random."""
+    saw: Columns
+    """Every step that it made."""
+    scores: ReferenceScores | None
+    """Published ones, else random and expert as measured; None if it learned nothing."""
+
+
+def train_learner(plan: Plan, view: View) -> Learned:
+    """Trains SAC, or what is left of it, in `plan.training`.
+
+    Raises:
+        ConfigError: another training lies there, or the options do not fit.
+        KeyboardInterrupt: SIGINT or SIGTERM; the training was saved.
+    """
+    claim(plan)
+    with interruptions() as interrupted:
+        training = Training(
+            plan.env, plan.online, plan.options.seed, plan.training, view, interrupted
+        )
+        with contextlib.closing(training):
+            training.go()
+    known = reference_scores(plan.name)
+    minimum = known.minimum if known else random_return(plan)
+    expert, medium = choose_policies(plan.training, minimum)
+    return Learned(
+        expert,
+        medium,
+        to_columns(first_rows(training.replay, training.position.updates), training.scaling),
+        known or own_scores(plan, view, minimum, expert),
+    )
+
+
+def claim(plan: Plan) -> None:
+    """Writes down which training this is, or checks that the one that is there is the same.
+
+    Raises:
+        ConfigError: another training lies there.
+        CheckpointError: its config.json is damaged.
+    """
+    own: dict[str, Any] = {"env": plan.name, "seed": plan.options.seed}
+    own |= dataclasses.asdict(plan.online) | {"hidden": list(plan.online.hidden)}
+    for may_change in ("steps", "checkpoint_every"):
+        del own[may_change]
+    path = plan.training / "config.json"
+    if not path.is_file():
+        write_json(path, {"format": 1, **own})
+        return
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except ValueError as error:
+        raise CheckpointError(
+            f"{path}: not valid JSON ({error}): remove {plan.training}"
+        ) from error
+    for name, value in own.items():
+        if found.get(name) != value:
+            raise ConfigError(
+                f"{plan.training} holds a training with {name.replace('_', '-')} "
+                f"{found.get(name)}, not {value}: choose another --out"
+            )
+
+
+def choose_policies(directory: Path, minimum: float) -> tuple[Policy, Policy]:
+    """(expert, medium) among the policies that were evaluated.
+
+    Args:
+        directory: the training's folder.
+        minimum: the random policy's return, which counts as a score of 0.
+    """
+    folders = (directory / "policies").iterdir()
+    found = (load_policy(folder) for folder in folders if not folder.name.startswith("."))
+    policies = sorted(found, key=lambda policy: policy.run.step)
+    means = np.array([policy.run.return_mean for policy in policies], np.float64)
+    best = len(means) - 1 - int(np.argmax(means[::-1]))  # the last of equals
+    third = minimum + (means[best] - minimum) / 3
+    return policies[best], policies[int(np.argmin(np.abs(means[: best + 1] - third)))]
+
+
+def learned_columns(
+    learned: Learned, quality: str, transitions: int, seed: int, gather: Gather
+) -> tuple[Columns, str]:
+    """The rows of one quality, and how they came about.
+
+    Args:
+        learned: the training's outcome.
+        quality: which data set.
+        transitions: how many rows, where a policy makes them.
+        seed: of the policies' samples.
+        gather: lets a behavior act.
+    """
+    expert, medium, saw = learned.expert, learned.medium, learned.saw
+
+    def sampled(policy: Policy, name: str, count: int) -> Columns:
+        return gather(name, sampling_behavior(policy, seed), count, disturb=True)
+
+    if quality == "full-replay":
+        return saw, f"all that SAC saw in {len(saw.reward)} steps"
+    if quality == "replay":
+        return until(saw, medium.run.step), f"all that SAC saw in its first {medium.run.step} steps"
+    if quality == "random":
+        behavior = random_behavior(medium.spec.action, seed)
+        return gather("random", behavior, transitions, disturb=False), "uniformly random actions"
+    described = [f"SAC after {policy.run.step} steps" for policy in (medium, expert)]
+    if quality == "medium-expert":
+        half = transitions // 2
+        parts = [sampled(medium, "medium", half), sampled(expert, "expert", transitions - half)]
+        return concatenate(parts), f"{described[0]} ({half} rows), then {described[1]}, sampled"
+    policy = expert if quality == "expert" else medium
+    text = f"{described[policy is expert]}, sampled"
+    return sampled(policy, quality, transitions), text
+
+
+def until(columns: Columns, step: int) -> Columns:
+    """The first rows; an episode that goes on behind them is cut."""
+    first = Columns(*(column[:step] for column in columns))
+    truncation = first.truncation.copy()
+    truncation[-1] = not first.termination[-1]
+    return first._replace(truncation=truncation)
+
+
+def random_return(plan: Plan) -> float:
+    """The mean return of uniformly random actions."""
+    columns = roll_out(
+        plan.env,
+        random_behavior(environment_spec(plan.env).action, plan.options.seed),
+        episodes=REFERENCE_EPISODES,
+        tag=REFERENCE_TAG,
+        seed=plan.options.seed,
+    )
+    return float(columns.episode_returns().mean())
+
+
+def own_scores(plan: Plan, view: View, minimum: float, expert: Policy) -> ReferenceScores | None:
+    """Random and expert return as the task's references, where none are published."""
+    result = evaluate(expert, plan.env, episodes=REFERENCE_EPISODES, evaluation_seed=REFERENCE_TAG)
+    maximum = float(result.returns.mean())
+    view.event(
+        f"mean return of {REFERENCE_EPISODES} episodes: random {minimum:.1f}, expert (after "
+        f"{expert.run.step} steps) {maximum:.1f}"
+    )
+    if maximum <= minimum:
+        view.event("the learner is no better than random: no reference returns are kept")
+        return None
+    return ReferenceScores(minimum, maximum, "random and expert of this collection")

@@ -1,0 +1,129 @@
+"""What the online learner saw, kept on the device, and one step of learning from it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from leeward.algorithms import sac
+from leeward.data.sampling import DeviceData, Scaling, gather
+from leeward.rollout import Columns
+from leeward.types import Metrics, PRNGKey, Spec
+
+
+class Replay(NamedTuple):
+    """All that the learner saw, in network units; rows past the steps made are unused."""
+
+    data: DeviceData
+    truncation: Bool[Array, " R"]
+
+
+class Transition(NamedTuple):
+    """One step of the environment, in network units."""
+
+    observation: Float[Array, " obs"] | np.ndarray
+    action: Float[Array, " A"] | np.ndarray
+    reward: Float[Array, ""] | np.float32
+    next_observation: Float[Array, " obs"] | np.ndarray
+    termination: Bool[Array, ""] | bool
+    truncation: Bool[Array, ""] | bool
+
+
+def make_replay(spec: Spec, rows: int) -> Replay:
+    """Empty rows."""
+    shape = (rows, *spec.observation_shape)
+    data = DeviceData(
+        observation=jnp.zeros(shape),
+        action=jnp.zeros((rows, spec.action.size)),
+        reward=jnp.zeros(rows),
+        termination=jnp.zeros(rows, bool),
+        start=jnp.arange(rows, dtype=jnp.int32),
+        steps_left=jnp.ones(rows, jnp.int32),
+        next_observation=jnp.zeros(shape),
+    )
+    return Replay(data, jnp.zeros(rows, bool))
+
+
+def write_row(replay: Replay, transition: Transition, row: Int[Array, ""]) -> Replay:
+    """The replay with one row set."""
+    data = replay.data
+    assert data.next_observation is not None
+    return Replay(
+        data._replace(
+            observation=data.observation.at[row].set(transition.observation),
+            action=data.action.at[row].set(transition.action),
+            reward=data.reward.at[row].set(transition.reward),
+            termination=data.termination.at[row].set(transition.termination),
+            next_observation=data.next_observation.at[row].set(transition.next_observation),
+        ),
+        replay.truncation.at[row].set(transition.truncation),
+    )
+
+
+remember = jax.jit(write_row, donate_argnums=0)
+"""`write_row` in place."""
+
+
+@partial(jax.jit, donate_argnums=(1, 2))
+def learn(
+    config: sac.Config,
+    state: sac.State,
+    replay: Replay,
+    transition: Transition,
+    key: PRNGKey,
+    row: Int[Array, ""],
+) -> tuple[sac.State, Replay, Metrics]:
+    """Writes the row, then makes one update on a batch of all rows so far."""
+    replay = write_row(replay, transition, row)
+    index_key, update_key = jax.random.split(jax.random.fold_in(key, row))
+    index = jax.random.randint(index_key, (config.batch_size,), 0, row + 1)
+    batch = gather(replay.data, index, config.discount)
+    state, metrics = sac.update(config, state, batch, update_key, row)
+    return state, replay, metrics
+
+
+@jax.jit
+def explore(
+    policy: Any, observation: Float[Array, " obs"], key: PRNGKey, step: Int[Array, ""]
+) -> Float[Array, " A"]:
+    """A sampled action in network units, which `key` and `step` fix."""
+    return sac.explore(policy, observation, jax.random.fold_in(key, step))
+
+
+def first_rows(replay: Replay, rows: int) -> Replay:
+    """The first rows alone."""
+    return jax.tree.map(lambda column: column[:rows], replay)
+
+
+def grow(replay: Replay, spec: Spec, rows: int) -> Replay:
+    """The same rows at the head of a larger replay."""
+    return jax.tree.map(
+        lambda old, empty: jnp.concatenate([old, empty[len(old) :]]),
+        replay,
+        make_replay(spec, rows),
+    )
+
+
+def to_columns(replay: Replay, scaling: Scaling) -> Columns:
+    """All rows as they are written to files, actions in the environment's units."""
+    data = replay.data
+    assert data.next_observation is not None
+    action = scaling.to_environment(data.action)
+    return Columns(
+        *(
+            np.asarray(column)
+            for column in (
+                data.observation,
+                action,
+                data.reward,
+                data.next_observation,
+                data.termination,
+                replay.truncation,
+            )
+        )
+    )
