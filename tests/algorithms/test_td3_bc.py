@@ -205,7 +205,7 @@ def test_the_defaults_are_the_paper_s() -> None:
         normalize_observations=True,
         sampling="uniform",
     )
-    assert ALGORITHM.presets == {}
+    assert ALGORITHM.presets == {"tianshou": {"n_step": 3}}
 
 
 def test_targets_start_as_copies_and_the_policy_is_the_actor() -> None:

@@ -197,6 +197,12 @@ ALGORITHM = Algorithm(
             "adam_eps": 1e-7,
             "normalize_observations": False,
             "sampling": "epoch",
-        }
+        },
+        "tianshou": {  # examples/offline/d4rl_il.py
+            "density": "deterministic",
+            "hidden": (256, 256),
+            "lr": 1e-4,
+            "normalize_observations": False,
+        },
     },
 )

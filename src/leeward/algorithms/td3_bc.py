@@ -152,4 +152,5 @@ ALGORITHM = Algorithm(
     phases=(Phase("train", lambda config: config.steps, update),),
     policy=policy,
     act=act,
+    presets={"tianshou": {"n_step": 3}},  # examples/offline/d4rl_td3_bc.py; all else is the same
 )
