@@ -76,7 +76,7 @@ def gradient_in_parts(
 
 def clip_norm(gradient: Model, highest: float | Float[Array, ""]) -> Model:
     """The gradient, shortened to a norm of `highest` where that is positive and exceeded."""
-    norm = optax.global_norm(gradient)  # type: ignore[arg-type]
+    norm = optax.tree.norm(gradient)
     scale = jnp.where(highest > 0.0, jnp.minimum(1.0, highest / norm), 1.0)
     return jax.tree.map(lambda leaf: scale * leaf, gradient)
 

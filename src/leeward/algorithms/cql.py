@@ -13,8 +13,8 @@ Differences: the temperature's loss is α(−log π − H̄) as SAC prints it (C
 log α times the same); the log-std has no learned offset (CORL's has). Tianshou's published scores
 come from faulty code: its "uniform" actions are all +1, its logsumexp runs over 3 values in place
 of 30, and it bounds the uniform actions' values by the return too. `--preset tianshou` has the
-example's flags on the right algorithm; its `--alpha 0.2` is only the start where α is tuned, and
-its `--n-step` reaches nothing, so n-step stays 1.
+example's settings on the right algorithm; its flags `--alpha 0.2` (α is tuned, from 1 on) and
+`--n-step 3` reach nothing there, so they are not set.
 """
 
 from __future__ import annotations
@@ -97,6 +97,14 @@ class Config:
     """Standardize observations by the data's mean and std + 1e-3."""
     sampling: Sampling = "uniform"
     """Draw transitions with replacement (uniform) or in shuffled epochs (epoch)."""
+
+
+@configuration
+class CalQLConfig(Config):
+    calibrated: bool = True
+    """Bound the values of the policy's actions from below by the data's return-to-go."""
+    max_backup: bool = True
+    """Bootstrap from the best of several sampled next actions (the authors' code)."""
 
 
 class State(NamedTuple):
@@ -365,7 +373,6 @@ ALGORITHM = Algorithm(
             "multiplier_lr": 3e-4,
             "calibrated": True,
             "backup_entropy": True,
-            "alpha": 0.2,
             "alpha_lr": 1e-4,
             "actor_lr": 1e-4,
             "critic_lr": 3e-4,
@@ -374,3 +381,5 @@ ALGORITHM = Algorithm(
         }
     },
 )
+
+CAL_QL = ALGORITHM._replace(name="cal_ql", config_type=CalQLConfig)
