@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -12,11 +12,8 @@ from leeward.replay import explore
 from leeward.rollout import Behavior, Columns
 from leeward.types import Box, Discrete
 
-
-class Gather(Protocol):
-    """Lets a behavior act: (name, behavior, rows, whether it is disturbed) → the rows."""
-
-    def __call__(self, name: str, behavior: Behavior, count: int, *, disturb: bool) -> Columns: ...
+Gather = Callable[[str, Behavior, int, bool], Columns]
+"""Lets a behavior act: (what it is called, behavior, rows, whether it is disturbed) → the rows."""
 
 
 def random_behavior(space: Box | Discrete, seed: int) -> Behavior:

@@ -19,7 +19,7 @@ import numpy as np
 
 from leeward.behaviors import Behavior, disturbed, random_behavior
 from leeward.collect_learner import learned_columns, train_learner
-from leeward.collect_plan import CollectOptions, Plan, Quality, check_options
+from leeward.collect_plan import CollectOptions, Plan
 from leeward.data.registry import ReferenceScores, reference_scores
 from leeward.data.write import write_d4rl
 from leeward.environments import EnvironmentSource, check_matches, environment_spec
@@ -31,7 +31,7 @@ from leeward.rollout import Columns, roll_out
 from leeward.run import locked
 from leeward.types import Box
 
-__all__ = ["CollectOptions", "Collected", "OnlineOptions", "Quality", "check_options", "collect"]
+__all__ = ["CollectOptions", "Collected", "OnlineOptions", "collect"]
 
 EPISODES_OF = {"random": 2, "medium": 3, "expert": 4, "policy": 5}
 """Tags that give every purpose episodes of its own; 0 is evaluation's, 1 online training's."""
@@ -84,7 +84,7 @@ def collect(
             ((quality, path),) = targets.items()
             behavior, text = _given_behavior(plan)
             count = plan.options.transitions
-            columns = _Gatherer(plan, view)(quality, behavior, count, disturb=quality != "random")
+            columns = _Gatherer(plan, view)(quality, behavior, count, quality != "random")
             return [_write(plan, view, path, quality, columns, text, reference_scores(plan.name))]
     check_online(plan.online)
     with contextlib.ExitStack() as stack:
@@ -119,7 +119,7 @@ class _Gatherer(NamedTuple):
     plan: Plan
     view: View
 
-    def __call__(self, name: str, behavior: Behavior, count: int, *, disturb: bool) -> Columns:
+    def __call__(self, name: str, behavior: Behavior, count: int, disturb: bool) -> Columns:
         options = self.plan.options
         if disturb:
             space = environment_spec(self.plan.env).action

@@ -20,7 +20,6 @@ from leeward.loop import interruptions
 from leeward.online import Training
 from leeward.policy import Policy, load_policy
 from leeward.progress import View
-from leeward.replay import first_rows, to_columns
 from leeward.rollout import Columns, concatenate, roll_out
 from leeward.run import write_json
 
@@ -63,7 +62,7 @@ def train_learner(plan: Plan, view: View) -> Learned:
     return Learned(
         expert,
         medium,
-        to_columns(first_rows(training.replay, training.position.updates), training.scaling),
+        training.saw(),
         known or own_scores(plan, view, minimum, expert),
     )
 
@@ -87,7 +86,7 @@ def claim(plan: Plan) -> None:
         found: dict[str, Any] = json.loads(path.read_text())
     except ValueError as error:
         raise CheckpointError(
-            f"{path}: not valid JSON ({error}): remove {plan.training}"
+            f"{path}: not valid JSON ({error}): remove the folder {plan.training}"
         ) from error
     for name, value in own.items():
         if found.get(name) != value:
@@ -128,7 +127,7 @@ def learned_columns(
     expert, medium, saw = learned.expert, learned.medium, learned.saw
 
     def sampled(policy: Policy, name: str, count: int) -> Columns:
-        return gather(name, sampling_behavior(policy, seed), count, disturb=True)
+        return gather(name, sampling_behavior(policy, seed), count, True)
 
     if quality == "full-replay":
         return saw, f"all that SAC saw in {len(saw.reward)} steps"
@@ -136,7 +135,7 @@ def learned_columns(
         return until(saw, medium.run.step), f"all that SAC saw in its first {medium.run.step} steps"
     if quality == "random":
         behavior = random_behavior(medium.spec.action, seed)
-        return gather("random", behavior, transitions, disturb=False), "uniformly random actions"
+        return gather("random", behavior, transitions, False), "uniformly random actions"
     described = [f"SAC after {policy.run.step} steps" for policy in (medium, expert)]
     if quality == "medium-expert":
         half = transitions // 2

@@ -6,13 +6,13 @@ import dataclasses
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
 
 from leeward.environments import EnvironmentSource, environment_id
 from leeward.errors import ConfigError, DataError, did_you_mean
 from leeward.online import OnlineOptions
 
-Quality = Literal["expert", "medium", "replay", "full-replay", "medium-expert", "random"]
+QUALITIES = ("expert", "medium", "replay", "full-replay", "medium-expert", "random")
+"""What an online learner gives."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class CollectOptions:
 
     policy: str = "sac"
     """Who acts: sac (an online learner, trained first), random, or a run directory."""
-    dataset: tuple[Quality, ...] = ()
+    dataset: tuple[str, ...] = ()
     """Qualities to write, for sac: expert (the default), medium, replay (all that it saw until
     medium), full-replay, medium-expert, random; one file each."""
     transitions: int = 1_000_000
@@ -108,12 +108,11 @@ def check_options(options: CollectOptions) -> tuple[str, ...]:
     Raises:
         ConfigError: an impossible option, or one that the policy has no use for.
     """
-    allowed = get_args(Quality)
     for quality in options.dataset:
-        if quality not in allowed:
+        if quality not in QUALITIES:
             raise ConfigError(
-                f"unknown --dataset '{quality}'.{did_you_mean(quality, allowed)} It is one of "
-                f"{', '.join(allowed)}"
+                f"unknown --dataset '{quality}'.{did_you_mean(quality, QUALITIES)} It is one of "
+                f"{', '.join(QUALITIES)}"
             )
     if len(set(options.dataset)) != len(options.dataset):
         raise ConfigError(f"--dataset names one twice: {' '.join(options.dataset)}")

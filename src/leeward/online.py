@@ -38,8 +38,9 @@ from leeward.replay import (
     learn,
     make_replay,
     remember,
+    to_columns,
 )
-from leeward.rollout import Simulator
+from leeward.rollout import Columns, Simulator
 from leeward.types import Box, Metrics, Spec
 
 INIT_TAG, UPDATE_TAG, ACTION_TAG = 0, 1, 2
@@ -131,7 +132,7 @@ class Training:
         self.simulator = Simulator(env)
         self.evaluator = Evaluator(env, episodes=options.eval_episodes)
         self.spec = learnable(self.simulator)
-        self.scaling, self._center, self._scale = make_scaling(self.spec)
+        self.scaling, self.center, self.scale = make_scaling(self.spec)
         self.config = sac.Config(
             batch_size=options.batch_size,
             hidden=options.hidden,
@@ -149,8 +150,8 @@ class Training:
         self.state: sac.State = jax.tree.map(jnp.copy, state)  # it is donated: nothing shared
         self.position = Position()
         self.metrics: Metrics = {}
-        self.log = JsonLines(directory / "evaluations.jsonl")
         self.replay = self._restore()
+        self.log = JsonLines(directory / "evaluations.jsonl")
         self.log.cut(self.position.log_size)
 
     def go(self) -> None:
@@ -178,6 +179,10 @@ class Training:
         self.simulator.close()
         self.evaluator.close()
         self.log.close()
+
+    def saw(self) -> Columns:
+        """Every step made so far, as it is written to files."""
+        return to_columns(first_rows(self.replay, self.position.updates), self.center, self.scale)
 
     def policies(self, step: int) -> PolicyStack:
         """The policy as it is now."""
@@ -225,10 +230,10 @@ class Training:
         """The action in network units and in the environment's, inside its box."""
         if step < self.options.random_steps:
             draw = np.random.default_rng([self.seed, step])
-            unit = draw.uniform(-1.0, 1.0, len(self._center)).astype(np.float32)
+            unit = draw.uniform(-1.0, 1.0, len(self.center)).astype(np.float32)
         else:
             unit = np.asarray(explore(sac.policy(self.state), observation, self._action_key, step))
-        return unit, self._center + self._scale * unit
+        return unit, self.center + self.scale * unit
 
     def _after_step(self) -> None:
         step = self.position.updates
@@ -275,7 +280,8 @@ class Training:
                 f"{self.directory} holds a training of {step} steps, more than --steps "
                 f"{self.options.steps}: give at least --steps {step}, or another --out"
             )
-        like = {"state": self.state, "replay": make_replay(self.spec, step)}
+        rows = jax.eval_shape(lambda: make_replay(self.spec, step))
+        like = {"state": self.state, "replay": rows}
         arrays = checkpoint.restore(found[-1], like)
         self.state = arrays["state"]
         self.view.event(f"continuing {self.directory} after {step} steps")

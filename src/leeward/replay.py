@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from leeward.algorithms import sac
-from leeward.data.sampling import DeviceData, Scaling, gather
+from leeward.data.sampling import DeviceData, gather
 from leeward.rollout import Columns
 from leeward.types import Metrics, PRNGKey, Spec
 
@@ -96,34 +96,34 @@ def explore(
 
 
 def first_rows(replay: Replay, rows: int) -> Replay:
-    """The first rows alone."""
-    return jax.tree.map(lambda column: column[:rows], replay)
+    """The first rows alone, on the host."""
+    return jax.tree.map(lambda column: np.array(column)[:rows], replay)
 
 
 def grow(replay: Replay, spec: Spec, rows: int) -> Replay:
     """The same rows at the head of a larger replay."""
     return jax.tree.map(
-        lambda old, empty: jnp.concatenate([old, empty[len(old) :]]),
+        lambda old, empty: jnp.asarray(np.concatenate([old, np.asarray(empty)[len(old) :]])),
         replay,
         make_replay(spec, rows),
     )
 
 
-def to_columns(replay: Replay, scaling: Scaling) -> Columns:
-    """All rows as they are written to files, actions in the environment's units."""
+def to_columns(replay: Replay, center: np.ndarray, scale: np.ndarray) -> Columns:
+    """All rows as they are written to files.
+
+    Args:
+        replay: rows on the host.
+        center: [A], of the action box.
+        scale: [A], half its width.
+    """
     data = replay.data
-    assert data.next_observation is not None
-    action = scaling.to_environment(data.action)
-    return Columns(
-        *(
-            np.asarray(column)
-            for column in (
-                data.observation,
-                action,
-                data.reward,
-                data.next_observation,
-                data.termination,
-                replay.truncation,
-            )
-        )
+    columns = (
+        data.observation,
+        center + scale * np.asarray(data.action),  # exactly what the environment was given
+        data.reward,
+        data.next_observation,
+        data.termination,
+        replay.truncation,
     )
+    return Columns(*(np.asarray(column) for column in columns))
