@@ -1,7 +1,8 @@
-"""Writes the tables of the documentation that come from the code: settings and flags.
+"""Writes the tables of the documentation that come from the code: settings, flags, published facts.
 
-A table stands between `<!-- settings: NAME -->` (an algorithm's Config), or `<!-- flags: NAME -->`
-(an options class), and `<!-- end -->`. A test fails while one is out of date.
+A table stands between `<!-- settings: NAME -->` (an algorithm's Config), `<!-- flags: NAME -->`
+(an options class) or `<!-- published: NAME -->` (published settings or scores), and `<!-- end -->`.
+A test fails while one is out of date.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from leeward.algorithms import get_algorithm
 from leeward.commands.evaluate import EvaluateOptions
 from leeward.commands.inspect import InspectOptions
 from leeward.commands.parsing import DataOptions
+from leeward.commands.reproduce import ReproduceOptions
 from leeward.commands.train import ResumeOptions, TrainOptions
 from leeward.commands.watch import WatchOptions
 from leeward.options import RunOptions, field_help
+from leeward.published import scores
+from leeward.published import settings as published
 
 DOCS = Path(__file__).parents[1] / "docs"
-BLOCK = re.compile(r"<!-- (settings|flags): ([\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
+BLOCK = re.compile(r"<!-- (settings|flags|published): ([\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
 OPTIONS = {
     "run": RunOptions,
     "train": TrainOptions,
@@ -28,6 +32,7 @@ OPTIONS = {
     "evaluate": EvaluateOptions,
     "watch": WatchOptions,
     "inspect": InspectOptions,
+    "reproduce": ReproduceOptions,
 }
 
 
@@ -38,6 +43,8 @@ def updated(page: str) -> str:
 
 def _block(match: re.Match[str]) -> str:
     kind, name = match.groups()
+    if kind == "published":
+        return f"<!-- {kind}: {name} -->\n{PUBLISHED[name]()}<!-- end -->"
     cls = get_algorithm(name).config_type if kind == "settings" else OPTIONS[name]
     return f"<!-- {kind}: {name} -->\n{table(cls)}<!-- end -->"
 
@@ -50,6 +57,35 @@ def table(cls: type) -> str:
         for field in dataclasses.fields(cls)
     ]
     return "\n".join(["| Flag | Default | Meaning |", "|---|---|---|", *rows]) + "\n"
+
+
+def published_settings() -> str:
+    """One row an entry: algorithm, preset, data sets, and where it is published."""
+    rows = [
+        f"| {entry.algorithm.replace('_', '-')} | {entry.preset} | "
+        f"{', '.join(f'`{pattern}`' for pattern in entry.datasets)} | {entry.source} |"
+        for entry in published.entries()
+        if entry.config is not None
+    ]
+    return (
+        "\n".join(["| Algorithm | Preset | Data sets | Source |", "|---|---|---|---|", *rows])
+        + "\n"
+    )
+
+
+def published_tables() -> str:
+    """One row a source and protocol: how many numbers it has of which algorithms, and the first."""
+    tables: dict[tuple[str, str], list[scores.Row]] = {}
+    for row in scores.rows().values():
+        tables.setdefault((row.source.partition(";")[0], row.protocol), []).append(row)
+    lines = ["| Source | Protocol | Rows | Algorithms | Such as |", "|---|---|---|---|---|"]
+    for (source, protocol), rows in tables.items():
+        algorithms = ", ".join(dict.fromkeys(r.algorithm.replace("_", "-") for r in rows))
+        lines.append(f"| {source} | {protocol} | {len(rows)} | {algorithms} | `{rows[0].name}` |")
+    return "\n".join(lines) + "\n"
+
+
+PUBLISHED = {"settings": published_settings, "tables": published_tables}
 
 
 def _default(field: dataclasses.Field) -> str:

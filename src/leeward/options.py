@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import inspect
 import itertools
+import math
 import re
 import textwrap
 from dataclasses import dataclass
@@ -43,6 +44,12 @@ class RunOptions:
     """No progress view."""
     best_fraction: float = 1.0
     """Train on this share of episodes only, those with the highest return (0.1: 10 % BC)."""
+    reward_transform: Literal["none", "return-range"] = "none"
+    """return-range: rewards times 1,000 / (largest − least return), as IQL has for locomotion."""
+    reward_scale: float = 1.0
+    """Rewards are multiplied by this in training (evaluation counts the environment's own)."""
+    reward_shift: float = 0.0
+    """Added to every reward last, such as −1 for AntMaze."""
     ignore_errors: bool = False
     """Train although the data doctor (leeward inspect) finds errors."""
     max_time: str | None = None
@@ -91,6 +98,10 @@ def check_options(options: RunOptions) -> None:
         raise ConfigError(f"--eval-every must be 0 (never) or more, got {options.eval_every}")
     if not 0.0 < options.best_fraction <= 1.0:
         raise ConfigError(f"--best-fraction must be in (0, 1], got {options.best_fraction}")
+    if not (0.0 < options.reward_scale < math.inf):
+        raise ConfigError(f"--reward-scale must be a finite number above 0, got {options.reward_scale}")
+    if not math.isfinite(options.reward_shift):
+        raise ConfigError(f"--reward-shift must be a finite number, got {options.reward_shift}")
     for name in options.logger:
         if name not in LOGGERS:
             raise ConfigError(

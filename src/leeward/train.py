@@ -22,6 +22,7 @@ from leeward.data.dataset import Dataset, best_episodes
 from leeward.data.load import load_dataset
 from leeward.data.sampling import check_sampling
 from leeward.data.table_columns import TableColumns
+from leeward.data.transforms import reward_transform
 from leeward.environments import check_matches, environment_spec
 from leeward.errors import ConfigError, DataError
 from leeward.job import Job
@@ -248,6 +249,9 @@ def make_job(
     """Everything the training loop needs, with one row for every seed and combination."""
     if options.best_fraction < 1.0:
         dataset = best_episodes(dataset, options.best_fraction)
+    dataset = reward_transform(
+        dataset, options.reward_transform, options.reward_scale, options.reward_shift
+    )
     check_sampling(dataset, config.sampling, config.batch_size, getattr(config, "n_step", 1))
     swept = swept or {}
     combinations = [
@@ -291,7 +295,9 @@ def describe(
             "hash": job.dataset_hash,
             "transitions": job.dataset.transitions,
             "episodes": job.dataset.episodes,
-            "return_mean": float(job.dataset.episode_returns().mean()),
+            "return_mean": job.dataset.metadata.get(
+                "raw_return_mean", float(job.dataset.episode_returns().mean())
+            ),
             "notes": list(job.dataset.metadata.get("notes", [])),
             "findings": [found.to_json() for found in report.findings],
         },

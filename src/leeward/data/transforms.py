@@ -1,0 +1,57 @@
+"""What papers do to rewards before they train on them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+
+from leeward.data.dataset import Dataset
+from leeward.errors import DataError
+
+RewardTransform = Literal["none", "return-range"]
+RETURN_RANGE = 1_000.0
+"""The span of returns after "return-range" (IQL's train_offline.py; its tasks last 1,000 steps)."""
+
+
+def reward_transform(
+    dataset: Dataset, transform: RewardTransform = "none", scale: float = 1.0, shift: float = 0.0
+) -> Dataset:
+    """The data with rewards scale · (range factor · reward) + shift.
+
+    The metadata keep `raw_return_mean`, the mean return of the rewards as logged, and say in
+    `notes` what was done.
+
+    Args:
+        dataset: the data; it is returned as it is where nothing is to be done.
+        transform: "return-range" multiplies rewards by 1,000 / (largest − least return of an
+            episode), as IQL does for locomotion (arXiv 2110.06169).
+        scale: a factor (ReBRAC: 100 for AntMaze, as LAPO).
+        shift: added last (IQL: −1 for AntMaze).
+
+    Raises:
+        DataError: all episodes have the same return, so that their range is 0.
+    """
+    if (transform, scale, shift) == ("none", 1.0, 0.0):
+        return dataset
+    returns = dataset.episode_returns()
+    factor, said = float(scale), []
+    if transform == "return-range":
+        span = float(returns.max() - returns.min())
+        if span == 0.0:
+            raise DataError(
+                f"all episodes of {dataset.metadata.get('name', 'the data')} have the return "
+                f"{returns[0]:g}, so rewards cannot be scaled by the range of returns: leave "
+                "--reward-transform out"
+            )
+        factor *= RETURN_RANGE / span
+        said.append(f"a range of returns of {span:g} becomes {RETURN_RANGE:g}")
+    said.append(f"times {factor:g} in all")
+    if shift:
+        said.append(f"then {shift:+g}")
+    reward = (factor * dataset.reward.astype(np.float64) + shift).astype(np.float32)
+    return dataclasses.replace(dataset, reward=reward).with_metadata(
+        raw_return_mean=float(returns.mean()),
+        notes=[*dataset.metadata.get("notes", []), f"rewards transformed: {', '.join(said)}"],
+    )
