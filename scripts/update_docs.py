@@ -60,12 +60,15 @@ def table(cls: type) -> str:
 
 
 def published_settings() -> str:
-    """One row an entry: algorithm, preset, data sets, and where it is published."""
+    """One row an algorithm, preset and source: the data sets for which it has settings."""
+    patterns: dict[tuple[str, str, str], list[str]] = {}
+    for entry in published.entries():
+        if entry.config is not None:
+            key = (entry.algorithm.replace("_", "-"), entry.preset, entry.source)
+            patterns.setdefault(key, []).extend(entry.datasets)
     rows = [
-        f"| {entry.algorithm.replace('_', '-')} | {entry.preset} | "
-        f"{', '.join(f'`{pattern}`' for pattern in entry.datasets)} | {entry.source} |"
-        for entry in published.entries()
-        if entry.config is not None
+        f"| {algorithm} | {preset} | {', '.join(f'`{name}`' for name in names)} | {source} |"
+        for (algorithm, preset, source), names in patterns.items()
     ]
     return (
         "\n".join(["| Algorithm | Preset | Data sets | Source |", "|---|---|---|---|", *rows])
