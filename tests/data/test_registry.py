@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from leeward.data import registry
+from leeward.data.load import load_dataset
 
 
 def test_every_d4rl_name_has_its_facts() -> None:
@@ -21,6 +22,30 @@ def test_every_d4rl_name_has_its_facts() -> None:
         assert scores is not None
         assert scores.maximum > scores.minimum
     assert len({entry.url for entry in d4rl}) == 147
+
+
+def test_shipped_data_are_there_with_their_card_and_scores() -> None:
+    entries = [registry.find(name) for name in registry.names()]
+    shipped = [entry for entry in entries if entry is not None and entry.group == "shipped"]
+    assert shipped
+    for entry in shipped:
+        assert entry.path is not None
+        assert entry.path.stat().st_size < 5_000_000
+        assert entry.path.with_suffix(".md").is_file()
+        data = load_dataset(entry.name)
+        assert data.metadata["env"] == entry.env
+        assert data.next_rows_chain()
+        scores = registry.reference_scores(entry.name)
+        assert scores is not None
+        assert data.metadata["reference_scores"] == {
+            "minimum": scores.minimum,
+            "maximum": scores.maximum,
+        }
+        kept = data.metadata["file_metadata"]
+        assert data.episode_returns().mean() == pytest.approx(kept["return_mean"], rel=1e-6)
+        assert kept["command"] in entry.path.with_suffix(".md").read_text("utf-8")
+    folder = {path.name for path in shipped[0].path.parent.glob("*.hdf5")}
+    assert folder == {f"{entry.name}.hdf5" for entry in shipped}
 
 
 def test_names_accept_underscores_and_capitals() -> None:

@@ -73,7 +73,10 @@ def step_limit(env: str | None) -> int | None:
 
 
 def reference_scores(name: str) -> ReferenceScores | None:
-    """The reference scores of a D4RL name or of an environment id (MuJoCo, Adroit, Atari)."""
+    """The reference scores of a data set, or of an environment id (MuJoCo, Adroit, Atari)."""
+    shipped = _read("shipped.json")["datasets"].get(normalize(name))
+    if shipped is not None:
+        return ReferenceScores(*shipped["reference"], source="the data set")
     d4rl = _read("d4rl.json")
     known = d4rl["datasets"].get(normalize(name))
     if known is None:
@@ -135,9 +138,10 @@ def _entries() -> dict[str, Entry]:
     d4rl = _read("d4rl.json")
     entries = {}
     shipped = Path(str(resources.files("leeward.data"))) / "shipped"
-    for path in sorted(shipped.glob("*.hdf5")):
-        name = normalize(path.stem)
-        entries[name] = Entry(name, "shipped", None, None, None, None, path)
+    for name, fact in _read("shipped.json")["datasets"].items():
+        path = shipped / f"{name}.hdf5"
+        limit = fact["max_episode_steps"]
+        entries[name] = Entry(name, "shipped", None, fact["env"], None, limit, path)
     for name, fact in d4rl["datasets"].items():
         reason = None if fact["env"] else d4rl["no_environment"][fact["group"]]
         entries[name] = Entry(
