@@ -258,6 +258,23 @@ def test_an_unfinished_run_says_how_far_it_came(tmp_path: Path) -> None:
     )
 
 
+def test_a_seed_that_diverged_is_told_from_a_task_without_references(tmp_path: Path) -> None:
+    def verdict(name: str, **missing: Any) -> str:
+        run = a_run(tmp_path / name)
+        path = run.directory / "evaluations.jsonl"
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        lines = [{**line, **missing} if line["run"] == 1 else line for line in lines]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return judge(make_plan(ROW), run).verdict.text
+
+    assert verdict("diverged", score_mean=None, return_mean=None) == (
+        "not comparable because 1 of 3 seeds have no finite number"
+    )
+    assert verdict("unknown", score_mean=None) == (
+        "not comparable because no reference returns are known for Hopper-v4"
+    )
+
+
 def test_a_run_of_another_algorithm_is_refused(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run", algorithm="iql")
     with pytest.raises(ConfigError, match=r"is a run of iql, not of td3_bc$"):

@@ -192,7 +192,7 @@ def judge(plan: Plan, run: Run) -> Reproduction:
     values = []
     if not evaluations:
         reasons.append("the run was never evaluated")
-    elif any(line[quantity] is None for line in evaluations):
+    elif any(line[quantity] is None and line["return_mean"] is not None for line in evaluations):
         reasons.append(f"no reference returns are known for {run.config['environment']}")
     else:
         indexes = [line["run"] for line in run.table]
