@@ -12,9 +12,12 @@ import re
 from pathlib import Path
 
 from leeward.algorithms import get_algorithm
+from leeward.collect import CollectOptions, OnlineOptions
+from leeward.commands.collect import OutputOptions
 from leeward.commands.evaluate import EvaluateOptions
 from leeward.commands.inspect import InspectOptions
 from leeward.commands.parsing import DataOptions
+from leeward.commands.quickstart import QuickstartOptions
 from leeward.commands.reproduce import ReproduceOptions
 from leeward.commands.train import ResumeOptions, TrainOptions
 from leeward.commands.watch import WatchOptions
@@ -33,6 +36,10 @@ OPTIONS = {
     "watch": WatchOptions,
     "inspect": InspectOptions,
     "reproduce": ReproduceOptions,
+    "collect": CollectOptions,
+    "collect-online": OnlineOptions,
+    "collect-output": OutputOptions,
+    "quickstart": QuickstartOptions,
 }
 
 

@@ -107,8 +107,6 @@ def parse_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", COMMANDS)
 def test_commands_parse(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = shlex.split(line, comments=True)[1:]
-    if importlib.util.find_spec(f"leeward.commands.{arguments[0]}") is None:
-        pytest.skip(f"the command {arguments[0]} is not written yet")
     for flag, value in itertools.pairwise(arguments):
         if flag == "--config":
             Path(value).parent.mkdir(parents=True)
@@ -161,17 +159,9 @@ def test_every_page_is_in_the_navigation() -> None:
 
 
 def test_every_algorithm_has_a_page_with_its_settings() -> None:
-    missing = [
-        name
-        for name in ALGORITHMS
-        if f"<!-- settings: {name.replace('_', '-')} -->" not in _algorithm_page(name)
-    ]
-    assert missing == []
-
-
-def _algorithm_page(name: str) -> str:
-    page = ROOT / "docs" / "algorithms" / f"{name.replace('_', '-')}.md"
-    return page.read_text("utf-8") if page.exists() else ""
+    pages = "".join(p.read_text("utf-8") for p in PAGES if p.parent.name == "algorithms")
+    documented = set(re.findall(r"<!-- settings: ([\w-]+) -->", pages))
+    assert {name.replace("_", "-") for name in ALGORITHMS} - documented == set()
 
 
 @pytest.fixture
