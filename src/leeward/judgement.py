@@ -69,7 +69,7 @@ def _of_seeds(values: Sequence[float]) -> list[str]:
     reasons = []
     diverged = int(np.sum(~np.isfinite(values)))
     if diverged:
-        reasons.append(f"{diverged} of {len(values)} seeds have no finite number")
+        reasons.append(f"there is no finite number for {diverged} of {len(values)} seeds")
     if 0 < len(values) < FEWEST_SEEDS:
         reasons.append(
             f"an interval over seeds needs {FEWEST_SEEDS} seeds, and there "
