@@ -45,7 +45,7 @@ SHARED = {
     "tau": 0.005,
     "normalize_observations": False,
 }
-# The names are those of Leeward's settings; `return_range` is the reward scaling of IQL's paper.
+# The names are those of Leeward's settings.
 SETTINGS: dict[str, dict[str, Any]] = {
     "td3_bc": SHARED  # the paper
     | {
@@ -65,7 +65,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "expectile": 0.7,
         "beta": 3.0,
         "weight_clip": 100.0,
-        "return_range": 1000.0,
+        "reward_transform": "return-range",
     },
     "cql": SHARED  # d3rlpy's reproduction: fixed weight, 5 for all but medium
     | {

@@ -1,4 +1,4 @@
-"""benchmarks/peers/: what the runners of all libraries share, and the data that Leeward's gets."""
+"""benchmarks/peers/: what the runners share, beside what Leeward itself does."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 
 import small_environments
+from leeward.data.load import load_dataset
+from leeward.data.transforms import reward_transform
 from leeward.evaluate import episode_seed
 
+LINE = "LeewardTest/Line-v0"
 PEERS = Path(__file__).parents[1] / "benchmarks" / "peers"
 
 
@@ -29,9 +32,9 @@ def job(protocol: ModuleType, data: Path, **changes: Any) -> Any:
         "updates": 5,
         "seeds": [0, 1],
         "data": str(data),
-        "env": "LeewardTest/Line-v0",
+        "env": LINE,
         "episodes": 3,
-        "settings": {"return_range": 1000.0},
+        "settings": {"reward_transform": "return-range"},
         "warm_up": 1,
         "probe": False,
         "started": 0.0,
@@ -42,29 +45,36 @@ def job(protocol: ModuleType, data: Path, **changes: Any) -> Any:
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
-    """A D4RL file: an episode that ends with return 3, one that is cut with 13, and a rest."""
+    """A D4RL file: an episode that ends with return 3, and one that is cut with return 13."""
     path = tmp_path / "rows.hdf5"
     with h5py.File(path, "w") as file:
-        file["observations"] = np.arange(12.0).reshape(6, 2)
-        file["next_observations"] = 0.5 + np.arange(12.0).reshape(6, 2)
-        file["actions"] = np.zeros((6, 1))
-        file["rewards"] = np.array([1.0, 2.0, 5.0, 8.0, 100.0, 100.0])
-        file["terminals"] = np.array([0, 1, 0, 0, 0, 0], np.uint8)
-        file["timeouts"] = np.array([0, 0, 0, 1, 0, 0], np.uint8)
+        file["observations"] = np.arange(8.0).reshape(4, 2)
+        file["next_observations"] = 2.0 + np.arange(8.0).reshape(4, 2)
+        file["actions"] = np.zeros((4, 1))
+        file["rewards"] = np.array([1.0, 2.0, 5.0, 8.0])
+        file["terminals"] = np.array([0, 1, 0, 0], np.uint8)
+        file["timeouts"] = np.array([0, 0, 0, 1], np.uint8)
     return path
 
 
 def test_rewards_are_scaled_by_the_range_of_returns(protocol: ModuleType, rows: Path) -> None:
     found = protocol.read_transitions(job(protocol, rows))
-    assert found.rewards.tolist() == [100.0, 200.0, 500.0, 800.0, 10_000.0, 10_000.0]
-    assert found.terminals.tolist() == [False, True, False, False, False, False]
+    assert found.rewards.tolist() == [100.0, 200.0, 500.0, 800.0]
+    assert found.terminals.tolist() == [False, True, False, False]
     plain = protocol.read_transitions(job(protocol, rows, settings={}))
-    assert plain.rewards.tolist() == [1.0, 2.0, 5.0, 8.0, 100.0, 100.0]
+    assert plain.rewards.tolist() == [1.0, 2.0, 5.0, 8.0]
     assert plain.observations.dtype == np.float32
 
 
-def test_leeward_gets_the_transitions_of_its_peers(protocol: ModuleType, rows: Path) -> None:
-    own = importlib.import_module("leeward_run").load(job(protocol, rows))
+def test_returns_of_cut_off_episodes_are_refused(protocol: ModuleType, rows: Path) -> None:
+    with h5py.File(rows, "a") as file:
+        file["timeouts"][3] = 0
+    with pytest.raises(ValueError, match="whole episodes only"):
+        protocol.read_transitions(job(protocol, rows))
+
+
+def test_leeward_sees_the_transitions_of_its_peers(protocol: ModuleType, rows: Path) -> None:
+    own = reward_transform(load_dataset(rows, env=LINE), "return-range", 1.0, 0.0)
     theirs = protocol.read_transitions(job(protocol, rows))
     assert own.reward[own.start].tolist() == theirs.rewards.tolist()
     assert own.observation[own.start].tolist() == theirs.observations.tolist()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import protocol
-from protocol import Job, Stopwatch
+from protocol import Stopwatch
 
 import leeward
 
@@ -26,7 +25,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = leeward.train(
             job.algorithm,
-            load(job),
+            job.data,
             env=job.env,
             seeds=job.seeds,
             run_dir=Path(folder) / "run",
@@ -38,23 +37,10 @@ def main() -> None:
             checkpoint_every=job.updates,
             logger=(),
             quiet=True,
-            **own_settings(job.settings),
+            **job.settings,
         )
         returns = [line["returns"] for line in run.evaluations()]
     protocol.write_result(job, stopwatch, returns, ("leeward", "jax", "jaxlib", "optax"))
-
-
-def load(job: Job) -> leeward.Dataset:
-    """The data set, its rewards scaled as all others' are."""
-    dataset = leeward.load_dataset(job.data, env=job.env)
-    ends = (dataset.termination | dataset.truncation)[dataset.recorded]
-    scale = protocol.reward_scale(job.settings, dataset.reward[dataset.recorded], ends)
-    return dataclasses.replace(dataset, reward=dataset.reward * scale)
-
-
-def own_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that are fields of the algorithm's `Config`."""
-    return {name: value for name, value in settings.items() if name != "return_range"}
 
 
 if __name__ == "__main__":

@@ -74,19 +74,19 @@ def read_transitions(job: Job) -> Transitions:
 
 
 def reward_scale(settings: Mapping[str, Any], rewards: np.ndarray, ends: np.ndarray) -> float:
-    """`return_range` over the range of the episodes' returns (IQL, appendix); 1 without it.
+    """1,000 over the range of the episodes' returns where the settings say so (IQL), else 1.
 
     Args:
         settings: of the algorithm.
         rewards: [T].
-        ends: [T] bool, whether the episode ended; a rest without an end is no episode.
+        ends: [T] bool, whether an episode ends there; the last row must end one.
     """
-    if "return_range" not in settings:
+    if "reward_transform" not in settings:
         return 1.0
-    last = np.flatnonzero(ends)
-    totals = np.concatenate([[0.0], np.cumsum(rewards, dtype=np.float64)[last]])
-    returns = np.diff(totals)
-    return float(settings["return_range"] / (returns.max() - returns.min()))
+    if settings["reward_transform"] != "return-range" or not ends[-1]:
+        raise ValueError("rewards are scaled by the range of returns of whole episodes only")
+    returns = np.add.reduceat(rewards.astype(np.float64), np.flatnonzero(np.roll(ends, 1)))
+    return float(1_000 / (returns.max() - returns.min()))
 
 
 class Stopwatch:
