@@ -55,7 +55,7 @@ class PolicyStack:
     env: str | None = None
     """The environment's id, where there was one."""
     data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """The data set's `name` and `hash`."""
+    """The data set's `name` and `hash`, and `reward_transform` where there was one."""
 
     def act(self, observation: np.ndarray) -> np.ndarray:
         """Deterministic actions: [N, E, *obs] → [N, E, A] inside the box, or [N, E] integers."""

@@ -129,6 +129,7 @@ class Keeper:
             data={
                 "name": str(job.dataset.metadata.get("name", "data")),
                 "hash": job.dataset_hash,
+                **{k: v for k, v in job.dataset.metadata.items() if k == "reward_transform"},
             },
         )
 

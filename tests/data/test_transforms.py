@@ -88,6 +88,12 @@ def test_a_run_keeps_its_transform_and_goes_on_with_it(
     )
     (note,) = (n for n in saved["data"]["notes"] if n.startswith("rewards transformed: "))
     assert note.endswith("then -1")
+    policy = leeward.load_policy(run.directory)
+    assert policy.data["reward_transform"] == {
+        "transform": "return-range",
+        "scale": 0.5,
+        "shift": -1.0,
+    }
     leeward.resume(run.directory, data=continuous_dataset, steps=6, quiet=True)
     assert run.metrics()[-1]["step"] == 6
     # The same as training on data that was transformed before.

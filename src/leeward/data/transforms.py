@@ -20,8 +20,8 @@ def reward_transform(
 ) -> Dataset:
     """The data with rewards scale · (range factor · reward) + shift.
 
-    The metadata keep `raw_return_mean`, the mean return of the rewards as logged, and say in
-    `notes` what was done.
+    The metadata keep `raw_return_mean`, the mean return of the rewards as logged, and
+    `reward_transform`, the arguments; `notes` say what was done.
 
     Args:
         dataset: the data; it is returned as it is where nothing is to be done.
@@ -53,5 +53,6 @@ def reward_transform(
     reward = (factor * dataset.reward.astype(np.float64) + shift).astype(np.float32)
     return dataclasses.replace(dataset, reward=reward).with_metadata(
         raw_return_mean=float(returns.mean()),
+        reward_transform={"transform": transform, "scale": float(scale), "shift": float(shift)},
         notes=[*dataset.metadata.get("notes", []), f"rewards transformed: {', '.join(said)}"],
     )
