@@ -330,8 +330,9 @@ class Training:
         self._settle()
         position, step = self.position, self.position.step
         policy = self.job.algorithm.policy(self.arrays.state)
-        result = self.evaluator.evaluate(self.keeper.stack(policy, [step] * self.job.runs, None))
-        self.recorder.evaluation(position.phase, step, result)
+        stack = self.keeper.stack(policy, [step] * self.job.runs, None)
+        result = self.evaluator.evaluate(stack, without=position.failed)
+        self.recorder.evaluation(position.phase, step, result, position.failed)
         self.view.event(f"{step:>9,} updates   {summary(result)}")
         better = better_runs(result.mean_return, position, step)
         if self.arrays.best_policy is None:

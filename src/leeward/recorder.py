@@ -84,10 +84,14 @@ class Recorder:
             self._write_row(run, phase, step, values)
             self._log(run, phase, step, "validation", {"loss": float(value)})
 
-    def evaluation(self, phase: int, step: int, result: Evaluation) -> None:
-        """One line a run of all its episodes."""
+    def evaluation(
+        self, phase: int, step: int, result: Evaluation, without: Collection[int]
+    ) -> None:
+        """One line a run of all its episodes; runs in `without` get none."""
         job = self._job
         for run in range(job.runs):
+            if run in without:
+                continue
             row = evaluation_row(result, run)
             label = {"phase": job.algorithm.phases[phase].name, "step": step, **job.label(run)}
             self._evaluations.write(label | row)

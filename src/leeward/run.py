@@ -103,7 +103,10 @@ class Run:
         result = []
         for row in self.table:
             values = [e[quantity] for e in evaluations if e["run"] == row["run"]]
-            result.append(max(values) if protocol == "best" else values[-1])
+            if not values:  # it diverged before it was ever evaluated
+                result.append(np.nan)
+            else:
+                result.append(max(values) if protocol == "best" else values[-1])
         return np.array(result)
 
 

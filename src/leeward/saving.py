@@ -19,6 +19,10 @@ from leeward.policy import PolicyStack, TrainedRun, save_policy
 from leeward.types import Phase
 
 
+REFERENCE = ("reference", "reference_scores")
+"""Metadata of the data that scores are normalized by; saved with every policy."""
+
+
 @dataclass
 class Arrays:
     """The arrays of a training run, stacked over N runs."""
@@ -129,7 +133,7 @@ class Keeper:
             data={
                 "name": str(job.dataset.metadata.get("name", "data")),
                 "hash": job.dataset_hash,
-                **{k: v for k, v in job.dataset.metadata.items() if k == "reward_transform"},
+                **{n: job.dataset.metadata[n] for n in REFERENCE if n in job.dataset.metadata},
             },
         )
 

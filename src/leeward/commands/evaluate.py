@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
         environment,
         episodes=parsed.episodes,
         evaluation_seed=parsed.evaluation_seed,
-        reference=None if parsed.env else stack.data.get("reference"),
+        reference=None if parsed.env else {**stack.data, "env": environment},
     )
     scores = result.mean_score
     if parsed.json:

@@ -46,6 +46,6 @@ def main(arguments: list[str]) -> int:
     )
     for episode, value in enumerate(result.returns):
         print(f"episode {episode}: return {value:.1f}")  # noqa: T201
-    if parsed.video is not None:
-        print(f"video: {parsed.video}")  # noqa: T201
+    if result.video is not None:
+        print(f"video: {result.video}")  # noqa: T201
     return 0
