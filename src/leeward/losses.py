@@ -82,7 +82,7 @@ def temperature_loss(
 def expectile_loss(
     difference: Float[Array, "*batch"], expectile: float | Float[Array, ""]
 ) -> Float[Array, "*batch"]:
-    """|expectile − 1(difference < 0)| · difference² (IQL, arXiv 2110.06169, eq. 4)."""
+    """|expectile − 1(difference < 0)| · difference² (IQL, arXiv 2110.06169, section 4.1)."""
     weight = jnp.where(difference < 0.0, 1.0 - expectile, expectile)
     return weight * jnp.square(difference)
 
@@ -94,7 +94,7 @@ def advantage_weight(
 ) -> Float[Array, "*batch"]:
     """min(exp(advantage · inverse_temperature), highest), without gradient.
 
-    Weighs the data's actions in the actor's loss (AWAC, arXiv 2006.09359, eq. 13; CRR; IQL). With
+    Weighs the data's actions in the actor's loss (AWAC, arXiv 2006.09359; CRR; IQL). With
     the gradient left in, the actor would also learn to worsen its own actions.
     """
     weight = jnp.exp(advantage * inverse_temperature)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leeward.algorithms import bc, cql, fisher_brc, iql, td3_bc
+from leeward.algorithms import bc, cql, fisher_brc, iql, rebrac, td3_bc
 from leeward.errors import ConfigError, did_you_mean
 from leeward.types import Algorithm
 
@@ -12,6 +12,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "cql": cql.ALGORITHM,
     "fisher_brc": fisher_brc.ALGORITHM,
     "iql": iql.ALGORITHM,
+    "rebrac": rebrac.ALGORITHM,
     "td3_bc": td3_bc.ALGORITHM,
 }
 

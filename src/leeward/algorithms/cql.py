@@ -262,7 +262,7 @@ def conservative_gap(
 ) -> Float[Array, "E B"]:
     """T log Σ exp((Q(s, ã) − log density(ã)) / T) − Q(s, a) (appendix F).
 
-    Cal-QL (eq. 5.1) takes the larger of Q and the data's return for the policy's actions, before
+    Cal-QL (its section 5) takes the larger of Q and the data's return for the policy's actions, before
     the density is divided out; uniform actions, which come first, are left as they are.
     """
     if config.calibrated:
@@ -276,7 +276,7 @@ def conservative_gap(
 def penalty(
     config: Config, log_multiplier: Float[Array, ""], gap: Float[Array, "*shape"]
 ) -> Float[Array, "*shape"]:
-    """The weighted gap; with a multiplier α' its excess over the threshold (eq. 30; CORL's form).
+    """The weighted gap; with a multiplier α' its excess over the threshold (CORL's form).
 
     "weighted-gap" compares the weighted gap with the threshold, as Tianshou does.
     """

@@ -69,18 +69,21 @@ class LayerNorm(eqx.Module):
 
 
 class MLP(eqx.Module):
-    """Linear layers with ReLU between them; LayerNorm before each ReLU where `norm` has any."""
+    """Linear layers with ReLU between them; LayerNorm before or after each ReLU, or none."""
 
     layers: tuple[Linear, ...]
     norm: tuple[LayerNorm, ...]
+    norm_after: bool = eqx.field(static=True, default=False)
 
     def __call__(self, features: Float[Array, "*batch in"]) -> Float[Array, "*batch out"]:
         """[..., in] → [..., out]; no activation after the last layer."""
         for i, layer in enumerate(self.layers[:-1]):
             features = layer(features)
-            if self.norm:
+            if self.norm and not self.norm_after:
                 features = self.norm[i](features)
             features = jax.nn.relu(features)
+            if self.norm and self.norm_after:
+                features = self.norm[i](features)
         return self.layers[-1](features)
 
 
@@ -98,6 +101,7 @@ def make_mlp(
     initializer: Initializer = fan_in_uniform,
     last_initializer: Initializer | None = None,
     layer_norm: bool = False,
+    norm_after: bool = False,
 ) -> MLP:
     """An MLP with `sizes` = (in, hidden …, out); the last layer may have its own initializer."""
     keys = jax.random.split(key, len(sizes) - 1)
@@ -112,4 +116,4 @@ def make_mlp(
         for i in range(len(sizes) - 1)
     )
     norm = tuple(LayerNorm(jnp.ones(s), jnp.zeros(s)) for s in sizes[1:-1]) if layer_norm else ()
-    return MLP(layers, norm)
+    return MLP(layers, norm, norm_after)
