@@ -107,6 +107,7 @@ def check_config(config: Any) -> None:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         whole = isinstance(value, int) and not isinstance(value, bool)
-        least = 0 if field.name.endswith("_steps") else 1
+        # A size whose default is 0 has a meaning for it, such as "twice the action size".
+        least = 0 if field.name.endswith("_steps") or field.default == 0 else 1
         if whole and value < least:
             raise ConfigError(f"setting '{field.name}' must be at least {least}, got {value}")
