@@ -83,9 +83,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "vae_lr": 1e-3,
         "vae_hidden": [512, 512],
         "sampled_actions": 10,
-        "perturbation": 0.05,
-        "min_weight": 0.75,
-        "kl_weight": 0.5,
+        "acting_samples": 100,
+        "phi": 0.05,
+        "minimum_weight": 0.75,
     },
 }
 KEY = ("library", "algorithm", "updates", "seeds", "data", "env", "settings")

@@ -30,9 +30,9 @@ same again. Peak: resident memory of the whole process, evaluation included.{bus
 
 Known differences: d3rlpy leaves out the last transition of a truncated episode (it does not read
 the next observation there), backs up the policy's mode in CQL where the others draw an action, and
-tries as many actions as its target when its BCQ policy acts. IQL starts from orthogonal weights in
-Leeward (the authors' code), from PyTorch's in the others, where d3rlpy's log-std goes through a
-sigmoid."""
+draws new latents at every step of its BCQ policy where Leeward keeps those drawn once. IQL starts
+from orthogonal weights in Leeward (the authors' code), from PyTorch's in the others, where d3rlpy's
+log-std goes through a sigmoid."""
 
 
 class Group(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from leeward.algorithms import ALGORITHMS, get_algorithm
+from leeward.algorithms import get_algorithm
 from leeward.options import option_names
 from leeward.settings import make_config
 
@@ -227,17 +227,7 @@ def test_a_broken_line_is_named(compare: ModuleType, tmp_path: Path) -> None:
         compare.main(["--table", "--out", str(out)])
 
 
-@pytest.mark.parametrize(
-    "algorithm",
-    [
-        "td3_bc",
-        "iql",
-        "cql",
-        pytest.param(
-            "bcq", marks=pytest.mark.skipif("bcq" not in ALGORITHMS, reason="there is no BCQ yet")
-        ),
-    ],
-)
+@pytest.mark.parametrize("algorithm", ["td3_bc", "iql", "cql", "bcq"])
 def test_leeward_has_every_setting(compare: ModuleType, algorithm: str) -> None:
     settings = compare.SETTINGS[algorithm]
     own = {name: value for name, value in settings.items() if name not in option_names()}

@@ -38,6 +38,8 @@ def main() -> None:
         show_progress=False,
         callback=lambda _algorithm, _epoch, step: stopwatch.after(step),
     )
+    if "acting_samples" in job.settings:  # d3rlpy has one number for training and acting
+        algorithm.impl._n_action_samples = job.settings["acting_samples"]
     returns = [] if job.probe else [protocol.episode_returns(algorithm.predict, job, seed)]
     protocol.write_result(job, stopwatch, returns, ("d3rlpy", "torch"))
 
@@ -102,16 +104,16 @@ def cql(settings: Mapping[str, Any], shared: dict[str, Any], updates: int) -> An
 
 
 def bcq(settings: Mapping[str, Any], shared: dict[str, Any], updates: int) -> Any:
-    """BCQ; its policy, too, tries as many actions as its target."""
+    """BCQ."""
     del updates  # no schedule
     return d3rlpy.algos.BCQConfig(
         **shared,
         imitator_encoder_factory=VectorEncoderFactory(settings["vae_hidden"]),
         imitator_learning_rate=settings["vae_lr"],
         n_action_samples=settings["sampled_actions"],
-        action_flexibility=settings["perturbation"],
-        lam=settings["min_weight"],
-        beta=settings["kl_weight"],
+        action_flexibility=settings["phi"],
+        lam=settings["minimum_weight"],
+        beta=0.5,  # of the KL term, a constant in Leeward
     )
 
 
