@@ -17,6 +17,7 @@ import jax
 from leeward.errors import CheckpointError, DiskError
 
 TEMPORARY = ".incomplete-"
+_DISK_TEXTS = ("No space left", "quota exceeded", "Input/output error", "Read-only file system")
 
 
 def save(
@@ -50,8 +51,10 @@ def save(
         (temporary / "manifest.json").write_text(json.dumps(manifest, indent=1))
         shutil.rmtree(final, ignore_errors=True)
         temporary.replace(final)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # orbax wraps what the file system says in kinds of its own
         shutil.rmtree(temporary, ignore_errors=True)
+        if not isinstance(error, OSError) and not any(t in str(error) for t in _DISK_TEXTS):
+            raise
         raise DiskError(
             f"{directory}: the checkpoint {name} could not be written ({_reason(error)}); "
             "the one before it is kept: free some space and continue with --resume"

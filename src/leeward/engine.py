@@ -166,7 +166,9 @@ def _lockstep(
     def body(step: Array | int, carry: tuple[Any, Means]) -> tuple[Any, Means]:
         state, means = carry
         state, metrics = jax.vmap(
-            lambda config, state, key: one_update(phase, index, config, state, data, key, step)
+            lambda config, state, key: one_update(
+                phase, index, config, state, data, key, jnp.asarray(step)
+            )
         )(config, state, key)
         return state, add_metrics(means, metrics)
 

@@ -99,7 +99,9 @@ def check_options(options: RunOptions) -> None:
     if not 0.0 < options.best_fraction <= 1.0:
         raise ConfigError(f"--best-fraction must be in (0, 1], got {options.best_fraction}")
     if not (0.0 < options.reward_scale < math.inf):
-        raise ConfigError(f"--reward-scale must be a finite number above 0, got {options.reward_scale}")
+        raise ConfigError(
+            f"--reward-scale must be a finite number above 0, got {options.reward_scale}"
+        )
     if not math.isfinite(options.reward_shift):
         raise ConfigError(f"--reward-shift must be a finite number, got {options.reward_shift}")
     for name in options.logger:

@@ -18,7 +18,6 @@ from leeward.job import Job, Position
 from leeward.policy import PolicyStack, TrainedRun, save_policy
 from leeward.types import Phase
 
-
 REFERENCE = ("reference", "reference_scores")
 """Metadata of the data that scores are normalized by; saved with every policy."""
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import platformdirs
 
 from leeward import loop, run
 from leeward.algorithms import get_algorithm
 from leeward.config import from_json, to_json
 from leeward.data.checks import Report, inspect
 from leeward.data.dataset import Dataset, best_episodes
+from leeward.data.download import cache_folder
 from leeward.data.load import load_dataset
 from leeward.data.sampling import check_sampling
 from leeward.data.table_columns import TableColumns
@@ -319,7 +319,7 @@ def prepare_jax(options: RunOptions) -> None:
     if options.device is not None:
         jax.config.update("jax_platforms", {"gpu": "cuda"}.get(options.device, options.device))
     if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
-        cache = platformdirs.user_cache_path("leeward") / "compiled"
+        cache = cache_folder() / "compiled"
         with contextlib.suppress(OSError):  # an unwritable home only costs the cache
             cache.mkdir(parents=True, exist_ok=True)
             jax.config.update("jax_compilation_cache_dir", str(cache))

@@ -58,7 +58,7 @@ class Batch(NamedTuple):
     next_action: Float[Array, "B A"] | Int[Array, " B"]
     termination: Float[Array, " B"]  # 1.0 only where the task ended; never for a time limit
     discount: Float[Array, " B"]
-    index: Int[Array, " B"]
+    index: Int[Array, " B"]  # pyright: ignore[reportIncompatibleMethodOverride]
     next_action_known: Float[Array, " B"]  # 1.0 where the data has the action taken next
 
 

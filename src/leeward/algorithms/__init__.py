@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from leeward.algorithms import bc, cql, fisher_brc, iql, rebrac, td3_bc
+from leeward.algorithms import bc, bcq, cql, fisher_brc, iql, rebrac, sac, td3_bc
 from leeward.errors import ConfigError, did_you_mean
 from leeward.types import Algorithm
 
 ALGORITHMS: dict[str, Algorithm] = {
     "bc": bc.ALGORITHM,
+    "bcq": bcq.ALGORITHM,
     "cal_ql": cql.CAL_QL,
     "cql": cql.ALGORITHM,
     "fisher_brc": fisher_brc.ALGORITHM,
     "iql": iql.ALGORITHM,
     "rebrac": rebrac.ALGORITHM,
+    "sac": sac.ALGORITHM,
     "td3_bc": td3_bc.ALGORITHM,
 }
 

@@ -149,7 +149,7 @@ def init(config: Config, spec: Spec, key: PRNGKey) -> State:
         log_multiplier=jnp.zeros(()),
         critic=critic,
         target_critic=critic,
-        return_to_go=jnp.zeros(0),
+        return_to_go=jnp.zeros(1),
         actor_opt=adam.init(actor),  # type: ignore[arg-type]
         alpha_opt=adam.init(log_alpha),
         multiplier_opt=adam.init(log_alpha),

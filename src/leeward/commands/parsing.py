@@ -116,7 +116,8 @@ def flags_of(
     Args:
         cls: a dataclass.
         defaults: values that replace the fields' own.
-        several: float fields take one or more values.
+        several: of an algorithm's settings: floats take one or more values, and booleans True or
+            False, whatever their default.
         without: fields to leave out.
     """
     hints, sentences = get_type_hints(cls), field_help(cls)
@@ -131,7 +132,7 @@ def flags_of(
         if isinstance(default, list | tuple):
             default = tuple(default)
         marks: list[Any] = [tyro.conf.arg(help=sentences.get(field.name, ""))]
-        if hint is bool and default is not False:
+        if hint is bool and (several or default is not False):
             marks.append(tyro.conf.FlagConversionOff)
         result.append((field.name, Annotated[(hint, *marks)], default))
     return result

@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
     for method, settings in METHODS.items():
         console.print(f"training {method}, seeds {' '.join(map(str, parsed.seeds))}")
         directory = free_directory(Path(parsed.run_dir) / method)
-        shortened = {
+        shortened: dict[str, Any] = {
             name: max(1, round(value * parsed.fraction)) if name.endswith("steps") else value
             for name, value in settings.items()
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import jax
@@ -11,6 +12,7 @@ from jaxtyping import Array, Float
 from leeward.nn.critics import Ensemble
 
 Distribution = TypeVar("Distribution")
+Batch = TypeVar("Batch")
 
 
 def repeat_rows(rows: Float[Array, "B size"], count: int) -> Float[Array, "BN size"]:
@@ -26,6 +28,21 @@ def ensemble_each(
     batch, count, size = action.shape
     q = ensemble(repeat_rows(observation, count), action.reshape(-1, size))  # [E, BN]
     return q.reshape(-1, batch, count)
+
+
+def map_in_parts(
+    function: Callable[[Batch], Float[Array, "part *rest"]], batch: Batch, part_size: int
+) -> Float[Array, "B *rest"]:
+    """`function(batch)`, which treats rows apart, part by part on CPU: hidden units stay in cache.
+
+    Elsewhere, and where parts do not divide the batch, all rows go at once.
+    """
+    size = jax.tree.leaves(batch)[0].shape[0]
+    if jax.default_backend() != "cpu" or size % part_size or size == part_size:
+        return function(batch)
+    parts = jax.tree.map(lambda leaf: leaf.reshape(-1, part_size, *leaf.shape[1:]), batch)
+    result = jax.lax.map(function, parts)
+    return result.reshape(size, *result.shape[2:])
 
 
 def spread(distribution: Distribution, count: int) -> Distribution:
