@@ -9,6 +9,7 @@ from leeward.types import Algorithm
 ALGORITHMS: dict[str, Algorithm] = {
     "bc": bc.ALGORITHM,
     "bcq": bcq.ALGORITHM,
+    "bcq": bcq.ALGORITHM,
     "cal_ql": cql.CAL_QL,
     "cql": cql.ALGORITHM,
     "fisher_brc": fisher_brc.ALGORITHM,
