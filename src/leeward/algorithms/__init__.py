@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from leeward.algorithms import bc, bcq, cql, fisher_brc, iql, rebrac, sac, td3_bc
+from leeward.algorithms import awac, bc, bcq, cql, crr, fisher_brc, iql, rebrac, sac, td3_bc
 from leeward.errors import ConfigError, did_you_mean
 from leeward.types import Algorithm
 
 ALGORITHMS: dict[str, Algorithm] = {
+    "awac": awac.ALGORITHM,
     "bc": bc.ALGORITHM,
-    "bcq": bcq.ALGORITHM,
     "bcq": bcq.ALGORITHM,
     "cal_ql": cql.CAL_QL,
     "cql": cql.ALGORITHM,
+    "crr": crr.ALGORITHM,
     "fisher_brc": fisher_brc.ALGORITHM,
     "iql": iql.ALGORITHM,
     "rebrac": rebrac.ALGORITHM,
