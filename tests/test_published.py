@@ -73,10 +73,8 @@ def test_rows_name_algorithms_data_sets_and_presets_that_exist(algorithm: str) -
         assert registry.find(row.dataset) is not None, row.name
         if row.preset is not None and row.preset not in own:
             assert row.preset in published.names(algorithm), row.name
-            try:
+            if not row.name.startswith("cql/hopper-medium-v2@corl"):  # which is said to be withheld
                 published.find(algorithm, row.preset, row.dataset)
-            except ConfigError as error:  # only what is said to be unpublished
-                assert row.name.startswith("cql/hopper-medium-v2@corl"), error
 
 
 def test_raw_returns_are_tianshou_s_alone_and_normalized_scores_have_references() -> None:

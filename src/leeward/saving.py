@@ -18,8 +18,9 @@ from leeward.job import Job, Position
 from leeward.policy import PolicyStack, TrainedRun, save_policy
 from leeward.types import Phase
 
-REFERENCE = ("reference", "reference_scores")
-"""Metadata of the data that scores are normalized by; saved with every policy."""
+KEPT = ("reference", "reference_scores", "reward_transform")
+"""Metadata of the data that are saved with every policy: what scores are normalized by, and what
+was done to rewards."""
 
 
 @dataclass
@@ -132,7 +133,7 @@ class Keeper:
             data={
                 "name": str(job.dataset.metadata.get("name", "data")),
                 "hash": job.dataset_hash,
-                **{n: job.dataset.metadata[n] for n in REFERENCE if n in job.dataset.metadata},
+                **{n: job.dataset.metadata[n] for n in KEPT if n in job.dataset.metadata},
             },
         )
 
