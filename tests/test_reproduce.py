@@ -4,6 +4,7 @@ from start to judgement.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 import small_environments  # noqa: F401 (registers LeewardTest/…)
 from leeward import cli
 from leeward import reproduce as module
+from leeward.algorithms import get_algorithm
 from leeward.data.write import write_d4rl
 from leeward.errors import ConfigError
 from leeward.published import scores
@@ -36,6 +38,21 @@ def test_fewer_steps_shorten_the_earlier_phases_in_proportion() -> None:
     assert (longer["steps"], longer["bc_pretraining_steps"]) == (2_000_000, 1_000_000)
     warm_up = settings(make_plan(scores.find("cql/hopper-medium-v0")), 1_000)
     assert warm_up["bc_steps"] == 40
+
+
+def test_every_row_whose_settings_were_published_has_a_plan() -> None:
+    options = {field.name for field in dataclasses.fields(module.RunOptions)}
+    for row in scores.rows().values():
+        if row.preset is None or row.name.startswith("cql/hopper-medium-v2@corl"):
+            continue
+        arguments = settings(make_plan(row), None)
+        config = get_algorithm(row.algorithm).config_type(
+            **{n: v for n, v in arguments.items() if n not in options}
+        )
+        assert config.steps in (500_000, 1_000_000), row.name
+        assert arguments["eval_episodes"] == row.episodes
+        if row.config:
+            assert config.normalize_observations is False
 
 
 def test_evaluations_are_as_many_as_the_rule_needs() -> None:
