@@ -16,6 +16,7 @@ import small_environments  # noqa: F401 (registers LeewardTest/…)
 from leeward import cli
 from leeward import reproduce as module
 from leeward.algorithms import get_algorithm
+from leeward.config import from_json
 from leeward.data.write import write_d4rl
 from leeward.errors import ConfigError
 from leeward.published import scores
@@ -46,9 +47,8 @@ def test_every_row_whose_settings_were_published_has_a_plan() -> None:
         if row.preset is None or row.name.startswith("cql/hopper-medium-v2@corl"):
             continue
         arguments = settings(make_plan(row), None)
-        config = get_algorithm(row.algorithm).config_type(
-            **{n: v for n, v in arguments.items() if n not in options}
-        )
+        own = {n: v for n, v in arguments.items() if n not in options}
+        config = from_json(get_algorithm(row.algorithm).config_type, own)
         assert config.steps in (500_000, 1_000_000), row.name
         assert arguments["eval_episodes"] == row.episodes
         if row.config:
