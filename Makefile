@@ -14,7 +14,7 @@ quickstart: .venv/.installed-base ## Train BC and Fisher-BRC on the shipped data
 	$(BIN)/leeward quickstart
 
 test: .venv/.installed-dev ## Run the tests.
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: .venv/.installed-dev ## Check style, types and spelling.
 	$(BIN)/ruff check .

@@ -262,8 +262,8 @@ def conservative_gap(
 ) -> Float[Array, "E B"]:
     """T log Σ exp((Q(s, ã) − log density(ã)) / T) − Q(s, a) (appendix F).
 
-    Cal-QL (its section 5) takes the larger of Q and the data's return for the policy's actions, before
-    the density is divided out; uniform actions, which come first, are left as they are.
+    Cal-QL (its section 5) takes the larger of Q and the data's return for the policy's actions,
+    before the density is divided out; uniform actions, which come first, are left as they are.
     """
     if config.calibrated:
         uniform, policy = jnp.split(sampled, [config.sampled_actions], axis=2)
