@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,7 +20,8 @@ import pytest
 from jaxtyping import TypeCheckError
 
 from leeward.config import float_fields
-from leeward.data.sampling import gather, sample
+from leeward.data.sampling import Scaling, gather, sample
+from leeward.policy import PolicyStack, TrainedRun, load_policy, save_policy
 from leeward.types import Batch, Box
 from subjects import UPDATES, Subject, leaves, same
 
@@ -193,3 +196,30 @@ def check_actions_are_inside_and_fixed(subject: Subject) -> None:
     np.testing.assert_allclose(action, eager, rtol=1e-5, atol=1e-6)
     alone = act(policy, observation[2:3], jax.random.key(0))
     np.testing.assert_allclose(action[2:3], alone, rtol=1e-5, atol=1e-6)
+
+
+def check_a_saved_policy_acts_as_the_live_one(subject: Subject) -> None:
+    """In the environment's units, here twice as large and moved."""
+    algorithm, space = subject.algorithm, subject.spec.action
+    size = space.size if isinstance(space, Box) else 1
+    scaling = Scaling(jnp.full(3, 0.5), jnp.full(3, 2.0), jnp.full(size, -1.0), jnp.full(size, 2.0))
+    policies = [algorithm.policy(subject.states[-1])] * 2
+    spec = subject.spec
+    if isinstance(space, Box):
+        spec = spec._replace(action=Box((-3.0,) * size, (1.0,) * size))
+    live = PolicyStack(
+        algorithm=algorithm,
+        config=subject.config,
+        spec=spec,
+        scaling=scaling,
+        policies=jax.tree.map(lambda *leaves: jnp.stack(leaves), *policies),
+        runs=(TrainedRun(0, {}, 1), TrainedRun(1, {}, 1)),
+    )
+    observation = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        save_policy(Path(folder) / "final", live)
+        action = load_policy(Path(folder) / "final", seed=1)(observation)
+    expected = scaling.to_environment(
+        algorithm.act(policies[1], (jnp.asarray(observation) - 0.5) / 2.0, jax.random.key(0))
+    )
+    np.testing.assert_allclose(action, expected, rtol=1e-5, atol=1e-6)
