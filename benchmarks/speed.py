@@ -78,10 +78,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--torch-python", help="a Python with PyTorch, for that yardstick")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the usual updates")
     parser.add_argument("--only", nargs="*", help="names of rows")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "speed.jsonl")
     arguments = parser.parse_args()
-    rows = [row for row in ROWS if not arguments.only or row.name in arguments.only]
+    rows = [
+        row._replace(few=round(row.few * arguments.scale), many=round(row.many * arguments.scale))
+        for row in ROWS
+        if not arguments.only or row.name in arguments.only
+    ]
     peak = sgemm_gigaflops()
     with tempfile.TemporaryDirectory() as folder:
         data = make_data(Path(folder))
@@ -185,6 +190,7 @@ def write(
 ) -> None:
     """Appends one line a row, and prints them."""
     flops = {row.name: row.gigaflop for row in rows}
+    updates = {row.name: row.many - row.few for row in rows}
     flops |= dict.fromkeys([name for name in rates if name.startswith("td3-bc, ")], 0.415)
     common = {
         "date": time.strftime("%Y-%m-%d"),
@@ -200,7 +206,8 @@ def write(
             line |= {"least": round(min(values), 1), "most": round(max(values), 1)}
             if flops[name]:
                 line["share_of_sgemm"] = round(median * flops[name] / peak, 3)
-            file.write(json.dumps(line | {"rounds": len(values)} | common) + "\n")
+            line |= {"rounds": len(values), "updates": updates.get(name, 2_000)}
+            file.write(json.dumps(line | common) + "\n")
             print(line)
         for name, seconds in first.items():
             file.write(json.dumps({"row": name, "seconds": round(seconds, 2)} | common) + "\n")
