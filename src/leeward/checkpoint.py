@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from leeward.errors import CheckpointError, DiskError
 
@@ -80,8 +81,10 @@ def restore(checkpoint: Path, like: Any) -> Any:
             "remove this folder to continue from the checkpoint before it"
         ) from error
     leaves = [arrays[path] for path in _by_path(like)]
-    # Copies that JAX owns: the program donates them.
-    return jax.tree.unflatten(jax.tree.structure(like), [jax.numpy.copy(x) for x in leaves])
+    # Copies that JAX owns, since the program donates them. Those of orbax are bound to a device,
+    # for which the program would be compiled again.
+    owned = [jax.numpy.array(np.asarray(leaf)) for leaf in leaves]
+    return jax.tree.unflatten(jax.tree.structure(like), owned)
 
 
 def manifest(checkpoint: Path) -> dict[str, Any]:
