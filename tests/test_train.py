@@ -17,7 +17,7 @@ import leeward
 from leeward import checkpoint
 from leeward.data.dataset import Dataset
 from leeward.errors import TrainingError
-from training import lines, train, weights
+from training import SMALL, lines, train, weights
 
 
 def assert_same_run(one: Path, other: Path) -> None:
