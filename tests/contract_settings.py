@@ -16,7 +16,7 @@ from leeward.config import float_fields, from_json, to_json
 from leeward.types import Algorithm
 from subjects import FACTORS, Subject, leaves, same, small_config
 
-OUTSIDE = {"normalize_observations": "applied to the data before the program: see test_golden.py"}
+OUTSIDE = {"normalize_observations": "applied to the data before the program: see test_engine.py"}
 """Settings that the engine uses and the algorithm cannot see, each with the reason."""
 
 

@@ -15,8 +15,8 @@ from leeward.data.sampling import DeviceData, fit_scaling, gather, to_device
 from leeward.engine import one_update
 from leeward.types import Algorithm, Batch
 
-UPDATES = 20
-"""Length of the runs that are compared."""
+UPDATES = 50
+"""Length of every phase of the runs that are compared."""
 FACTORS = (0.5, 10.0, 1e-3)
 """What a float setting is multiplied with to see it matter."""
 
@@ -61,14 +61,14 @@ def small_data(kind: str) -> DeviceData:
     return to_device(dataset, fit_scaling(dataset, normalize_observations=False))
 
 
-def small_config(algorithm: Algorithm, *, updates: int = UPDATES, **changes: Any) -> Any:
+def small_config(algorithm: Algorithm, **changes: Any) -> Any:
     """The defaults and the changes, with tiny networks, batches and step numbers."""
     values = to_json(algorithm.config_type()) | changes
     for name, value in values.items():
         if "hidden" in name:
             values[name] = [6] * len(value) if isinstance(value, list | tuple) else 6
-        elif name.endswith("steps") and value > updates:
-            values[name] = updates
+        elif name.endswith("steps") and value > UPDATES:
+            values[name] = UPDATES
     return from_json(algorithm.config_type, values | {"batch_size": 8})
 
 
@@ -116,6 +116,11 @@ class Subject:
     def program(self, config: Any, key: Any) -> list[Any]:
         """A whole run."""
         return self.train(config, self.algorithm.init(config, self.spec, key), key)
+
+    @functools.cached_property
+    def seeds(self) -> list[Any]:
+        """Runs of as many seeds as the shared program has rows."""
+        return self.many([self.config] * self.rows, list(range(self.rows)))
 
     def many(self, configs: list[Any], seeds: list[int]) -> list[Any]:
         """Whole runs side by side, in one program."""

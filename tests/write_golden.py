@@ -1,29 +1,27 @@
-"""Stores the metrics that test_golden.py compares: python tests/write_golden.py [ALGORITHM …]."""
+"""Stores the metrics that the contract suite compares: tests/write_golden.py [ALGORITHM …]."""
 
 from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
-from small_runs import CASES, metrics, whole_run
+from contract import GOLDEN, mean_metrics
+from leeward.algorithms import ALGORITHMS
+from subjects import Subject
 
-FOLDER = Path(__file__).parent / "algorithms" / "golden"
 
-
-def write(name: str, kind: str) -> None:
-    """One file, one line of it a line of metrics; numbers with seven digits."""
+def write(subject: Subject) -> None:
+    """One file, one line of it the means over ten updates of one seed, with seven digits."""
     rows = [
         {n: float(f"{v:.7g}") if isinstance(v, float) else v for n, v in row.items()}
-        for row in metrics(whole_run(name, kind))
+        for row in mean_metrics(subject)
     ]
     lines = ",\n".join(" " + json.dumps(row) for row in rows)
-    FOLDER.mkdir(exist_ok=True)
-    (FOLDER / f"{name}-{kind}.json").write_text(f"[\n{lines}\n]\n", "utf-8")
+    GOLDEN.mkdir(exist_ok=True)
+    (GOLDEN / f"{subject}.json").write_text(f"[\n{lines}\n]\n", "utf-8")
 
 
 if __name__ == "__main__":
-    chosen = sys.argv[1:] or sorted({name for name, _ in CASES})
-    for name, kind in CASES:
-        if name in chosen:
-            write(name, kind)
+    for name in sys.argv[1:] or ALGORITHMS:
+        for kind in ALGORITHMS[name].actions:
+            write(Subject(ALGORITHMS[name], kind))

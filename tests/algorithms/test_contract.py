@@ -47,3 +47,8 @@ def test_every_algorithm_is_listed_under_its_own_name() -> None:
         name: name for name in ALGORITHMS
     }
     assert all(set(a.actions) <= {"continuous", "discrete"} for a in ALGORITHMS.values())
+
+
+def test_no_metrics_are_stored_for_algorithms_that_are_gone() -> None:
+    stored = sorted(path.stem for path in contract.GOLDEN.iterdir())
+    assert stored == sorted(map(str, SUBJECTS))

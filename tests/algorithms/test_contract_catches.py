@@ -107,12 +107,13 @@ def _check_rows(target: Array) -> Array:
     return target
 
 
+# Policies and metrics are stored under their algorithm's name, and this one has none.
+NAMED = ("check_a_saved_policy_acts_as_the_live_one", "check_metrics_are_those_stored")
 CHECKS = {
     name: check
     for module in (contract, contract_settings)
     for name, check in vars(module).items()
-    # A policy is saved under its algorithm's name, which this one has not.
-    if name.startswith("check_") and name != "check_a_saved_policy_acts_as_the_live_one"
+    if name.startswith("check_") and name not in NAMED
 }
 
 

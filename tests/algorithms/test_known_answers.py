@@ -198,7 +198,7 @@ def trainer(name: str, kind: str) -> tuple[Any, Callable[..., Any]]:
     algorithm, known = ALGORITHMS[name], KNOWN[name]
     config = from_json(
         algorithm.config_type,
-        {"hidden": (32, 32), "batch_size": 64, "steps": 4000} | known.settings,
+        {"hidden": (32, 32), "batch_size": 64, "steps": 2000} | known.settings,
     )
     spec = dataset(kind, constant_reward(kind)).spec
 
