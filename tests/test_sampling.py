@@ -267,9 +267,21 @@ def test_scaling_goes_to_the_box_and_back() -> None:
 
 
 def test_images_are_left_to_the_encoder() -> None:
-    scaling = Scaling(jnp.zeros(1), jnp.ones(1), jnp.zeros(1), jnp.ones(1))
-    image = jnp.full((2, 4), 200, jnp.uint8)
+    shape = (2, 3)
+    scaling = Scaling(jnp.zeros(shape), jnp.ones(shape), jnp.zeros(1), jnp.ones(1))
+    image = jnp.full((4, *shape), 200, jnp.uint8)
     assert scaling.normalize(image) is image
+
+
+def test_vectors_of_bytes_are_numbers_like_others() -> None:
+    rows = np.asarray([[0, 10], [200, 10], [0, 10]], np.uint8)
+    dataset = Dataset.from_arrays(
+        rows, np.zeros((3, 1)), np.zeros(3), np.zeros(3, bool), action_low=-1.0, action_high=1.0
+    )
+    scaling = fit_scaling(dataset, normalize_observations=True)
+    data = to_device(dataset, scaling)
+    assert data.observation.dtype == jnp.float32
+    np.testing.assert_allclose(data.observation[:, 0], [-1.0, 1.0, -1.0], rtol=1e-4)
 
 
 def test_actions_on_the_bounds_stay_on_them() -> None:

@@ -32,7 +32,7 @@ class Scaling(eqx.Module):
 
     def normalize(self, observation: Shaped[Array, "*batch"]) -> Shaped[Array, "*batch"]:
         """Observations as the networks see them; images (uint8) are left to the encoder."""
-        if observation.dtype == jnp.uint8:
+        if observation.dtype == jnp.uint8 and self.observation_mean.ndim > 1:
             return observation
         mean = jnp.broadcast_to(self.observation_mean, observation.shape)
         return (observation - mean) / jnp.broadcast_to(self.observation_std, observation.shape)
@@ -79,7 +79,8 @@ def fit_scaling(dataset: Dataset, normalize_observations: bool) -> Scaling:
         center, scale = np.zeros(1), np.ones(1)
     shape = dataset.observation.shape[1:]
     mean, std = np.zeros(shape), np.ones(shape)
-    if normalize_observations and dataset.observation.dtype != np.uint8:
+    image = dataset.observation.dtype == np.uint8 and len(shape) > 1
+    if normalize_observations and not image:
         used = dataset.observation[dataset.start]
         mean = used.mean(axis=0, dtype=np.float64)
         std = used.std(axis=0, dtype=np.float64) + 1e-3
