@@ -1,0 +1,198 @@
+"""Does it learn? Whole runs through the command, beside random, the data and published scores.
+
+A row is one `leeward train` and the evaluations that it made; rows whose folder is in
+benchmarks/results/learning already are skipped, a row that was stopped goes on where it was, so
+the command can be repeated until all are there. The Hopper rows need D4RL's file; the Pendulum
+rows make their data first (`leeward collect`). Run it when nothing else runs: the wall times are
+kept.
+
+    python benchmarks/learning.py --hopper hopper-medium-expert.hdf5
+    python benchmarks/learning.py --table
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from leeward.data.load import load_dataset
+from leeward.data.registry import normalized_score
+from speed import processor
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results" / "learning"
+KEPT = ("evaluations.jsonl", "config.json")
+SEEDS = ("0", "1", "2")
+COLLECT = ("Pendulum-v1", "--dataset", "full-replay", "--steps", "12000", "--random-steps", "2000")
+EPISODES = ("--eval-every", "5000", "--eval-episodes", "20")
+
+
+class Row(NamedTuple):
+    """One training command."""
+
+    name: str
+    data: str
+    command: tuple[str, ...]
+    published: str = ""
+    """Scores of the same method on D4RL's v0 and v2 files, whose protocol is another."""
+
+    @property
+    def algorithm(self) -> str:
+        """The name the command knows."""
+        return self.command[0]
+
+
+ROWS = (
+    Row(
+        "hopper-td3-bc",
+        "hopper",
+        ("td3-bc", "--steps", "50000", "--seeds", *SEEDS),
+        "112.2 (v0), 98.0 (v2): arXiv 2106.06860, tables 2 and 9",
+    ),
+    Row(
+        "hopper-bc",
+        "hopper",
+        ("bc", "--steps", "50000", "--seeds", *SEEDS),
+        "89.6 (v0): arXiv 2106.06860, table 2; 52.5 (v2): arXiv 2110.06169, table 1",
+    ),
+    Row(
+        "hopper-fisher-brc",
+        "hopper",
+        ("fisher-brc", "--bc-pretraining-steps", "50000", "--steps", "100000"),
+        "112.4 (v0): arXiv 2103.08050, table 1; 90.6 (v0): arXiv 2106.06860, table 2",
+    ),
+    Row("pendulum-bc", "pendulum", ("bc", "--steps", "10000", "--seeds", *SEEDS)),
+    Row(
+        "pendulum-fisher-brc",
+        "pendulum",
+        (
+            *("fisher-brc", "--bc-pretraining-steps", "5000", "--steps", "30000"),
+            *("--hidden", "64", "64", "--behavior-hidden", "64", "64", "--seeds", *SEEDS),
+        ),
+    ),
+)
+
+
+def main() -> None:
+    """Runs the rows that are missing and writes the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--hopper", type=Path, help="hopper-medium-expert in D4RL's layout")
+    parser.add_argument("--runs", type=Path, default=Path("runs/learning"))
+    parser.add_argument("--only", nargs="+", default=[], help="names of rows")
+    parser.add_argument("--table", action="store_true", help="only write the table")
+    options = parser.parse_args()
+    for row in ROWS:
+        if options.table or (options.only and row.name not in options.only):
+            continue
+        if not (RESULTS / row.name).exists():
+            run(row, options)
+    text = table()
+    (HERE / "results" / "learning.md").write_text(text)
+    print(text)
+
+
+def run(row: Row, options: argparse.Namespace) -> None:
+    """Trains a row, or goes on with it, and keeps its evaluations."""
+    if row.data == "hopper" and options.hopper is None:
+        print(f"{row.name} needs --hopper")
+        return
+    data = options.hopper if row.data == "hopper" else pendulum(options.runs)
+    directory = options.runs / row.name
+    command = ("train", row.algorithm, str(data), *row.command[1:], *EPISODES)
+    begun = time.monotonic()
+    if directory.exists():
+        leeward("train", "--resume", str(directory))
+        seconds = None  # the time of a run in two parts says nothing
+    else:
+        leeward(*command, "--run-dir", str(directory))
+        seconds = time.monotonic() - begun
+    loaded = load_dataset(data)
+    returns = loaded.episode_returns()[loaded.complete_episodes()]
+    scores = {
+        name: normalized_score(loaded.metadata, float(value))
+        for name, value in (("mean", returns.mean()), ("best", returns.max()))
+    }
+    facts = {
+        "command": " ".join(("leeward", *command)).replace(str(data), Path(data).name),
+        "data": row.data,
+        "data_return": float(returns.mean()),
+        "data_score": scores["mean"],
+        "data_best_score": scores["best"],
+        "seconds": seconds,
+        "processor": processor(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    kept = RESULTS / f".{row.name}"
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir(parents=True)
+    for name in KEPT:
+        shutil.copy(directory / name, kept / name)
+    (kept / "facts.json").write_text(json.dumps(facts, indent=2) + "\n")
+    kept.rename(RESULTS / row.name)
+
+
+def leeward(*arguments: str) -> None:
+    """The command, in a process of its own."""
+    subprocess.run([sys.executable, "-m", "leeward", *arguments], check=True)
+
+
+def pendulum(runs: Path) -> Path:
+    """All that SAC saw while it learned to swing a pendulum up."""
+    path = runs / "pendulum-full-replay.hdf5"
+    if not path.exists():
+        leeward("collect", *COLLECT, "--out", str(path))
+    return path
+
+
+def table() -> str:
+    """A Markdown table of all rows that are there."""
+    lines = [
+        "| data | method | seeds | updates | score, each seed | mean of the last five "
+        "| the data's mean (best episode) | published | minutes |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in ROWS:
+        folder = RESULTS / row.name
+        if not folder.exists():
+            continue
+        facts = json.loads((folder / "facts.json").read_text())
+        kept = (folder / "evaluations.jsonl").read_text().splitlines()
+        evaluations = [json.loads(text) for text in kept]
+        last = evaluations[-1]["phase"]
+        lines.append(line(row, facts, [one for one in evaluations if one["phase"] == last]))
+    return "\n".join(lines) + "\n"
+
+
+def line(row: Row, facts: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
+    """One row: the last evaluation, and how steady those before it were."""
+    seeds = sorted({one["seed"] for one in evaluations})
+    curves = {seed: [one for one in evaluations if one["seed"] == seed] for seed in seeds}
+    last = [curve[-1]["score_mean"] for curve in curves.values()]
+    steady = [
+        float(np.mean([one["score_mean"] for one in curve[-5:]])) for curve in curves.values()
+    ]
+    minutes = "" if facts["seconds"] is None else f"{facts['seconds'] / 60:.1f}"
+    cells = (
+        facts["data"],
+        row.algorithm,
+        str(len(seeds)),
+        f"{evaluations[-1]['step']:,}",
+        ", ".join(f"{score:.1f}" for score in last),
+        ", ".join(f"{score:.1f}" for score in steady),
+        f"{facts['data_score']:.1f} ({facts['data_best_score']:.1f})",
+        row.published,
+        minutes,
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
+if __name__ == "__main__":
+    main()
