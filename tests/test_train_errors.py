@@ -13,7 +13,7 @@ import pytest
 import leeward
 from leeward import checkpoint
 from leeward.data.dataset import Dataset
-from leeward.errors import CheckpointError, ConfigError, DataError
+from leeward.errors import CheckpointError, ConfigError, DataError, LeewardError
 from training import lines, train
 
 
@@ -112,6 +112,33 @@ def test_a_discrete_data_set_names_the_algorithms_that_fit(
         "td3-bc needs continuous actions, but those of small-discrete are discrete: try "
     )
     assert " bc" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "text"),
+    [
+        (
+            "cal_ql",
+            {"repeat_last_reward": True, "discount": [0.9, 1.0]},
+            "--repeat-last-reward needs a --discount below 1: its sum has no end",
+        ),
+        ("rebrac", {}, "rebrac needs the action taken next, which is not known in data"),
+    ],
+)
+def test_data_and_settings_that_do_not_fit_are_refused_before_anything_is_written(
+    tmp_path: Path, algorithm: str, settings: dict[str, Any], text: str
+) -> None:
+    shuffled = Dataset.from_arrays(
+        np.zeros((8, 3)),
+        np.zeros((8, 2)),
+        np.zeros(8),
+        np.zeros(8, bool),
+        next_observation=np.ones((8, 3)),
+    )
+    with pytest.raises(LeewardError) as error:
+        train(tmp_path / "run", shuffled, algorithm, ignore_errors=True, **settings)
+    assert str(error.value).startswith(text)
+    assert not (tmp_path / "run").exists()
 
 
 def test_too_few_transitions_for_an_epoch_are_refused(

@@ -257,6 +257,9 @@ def make_job(
     combinations = [
         dict(zip(swept, values, strict=True)) for values in itertools.product(*swept.values())
     ]
+    if algorithm.check is not None:
+        for setting in combinations:
+            algorithm.check(dataclasses.replace(config, **setting), dataset)
     rows = [(seed, setting) for setting in combinations for seed in options.seeds]
     return Job(
         algorithm=algorithm,

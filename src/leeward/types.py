@@ -115,3 +115,6 @@ class Algorithm(NamedTuple):
     """Our metric names → the reference code's names, used in TensorBoard."""
     presets: Mapping[str, Mapping[str, Any]] = {}
     """Named sets of config fields, such as "reference"."""
+    check: Callable[[Any, Any], None] | None = None
+    """(config, data set) → raises DataError or ConfigError where they do not fit together, before
+    anything is written; None where all data of the right kind of action do."""

@@ -21,7 +21,7 @@ from fixed import (
     numbers,
     randomize,
 )
-from leeward.algorithms.rebrac import ALGORITHM, Config, State, act, enter, init, update
+from leeward.algorithms.rebrac import ALGORITHM, Config, State, act, check, init, update
 from leeward.data.dataset import Dataset
 from leeward.data.sampling import fit_scaling, to_device
 from leeward.errors import DataError
@@ -196,9 +196,8 @@ def test_data_without_next_actions_are_refused() -> None:
         np.zeros(8, bool),
         next_observation=draw.normal(size=(8, 3)),
     )
-    data = to_device(shuffled, fit_scaling(shuffled, normalize_observations=False))
     with pytest.raises(DataError) as error:
-        enter(CONFIG, make_state(), data, jax.random.key(0))
+        check(CONFIG, shuffled)
     assert str(error.value) == (
         "rebrac needs the action taken next, which is not known in data whose next observations "
         "do not chain row to row: use data in order of time, or td3-bc"

@@ -28,8 +28,10 @@ import optax
 from jaxtyping import Array, Float
 
 from leeward.config import config as configuration
+from leeward.data.dataset import Dataset
 from leeward.data.returns import return_to_go
 from leeward.data.sampling import DeviceData
+from leeward.errors import ConfigError
 from leeward.losses import td_target, temperature_loss
 from leeward.nn.actors import NormalActor, make_normal_actor
 from leeward.nn.critics import Ensemble, make_ensemble
@@ -155,6 +157,13 @@ def init(config: Config, spec: Spec, key: PRNGKey) -> State:
         multiplier_opt=adam.init(log_alpha),
         critic_opt=adam.init(critic),  # type: ignore[arg-type]
     )
+
+
+def check(config: Config, data: Dataset) -> None:
+    """Raises ConfigError where rewards would be summed for ever without a discount."""
+    del data
+    if config.calibrated and config.repeat_last_reward and config.discount >= 1.0:
+        raise ConfigError("--repeat-last-reward needs a --discount below 1: its sum has no end")
 
 
 def enter(config: Config, state: State, data: DeviceData, key: PRNGKey) -> State:
@@ -361,6 +370,7 @@ ALGORITHM = Algorithm(
     config_type=Config,
     init=init,
     phases=(Phase("train", lambda config: config.steps, update, enter=enter),),
+    check=check,
     policy=policy,
     act=act,
     presets={

@@ -20,7 +20,7 @@ import optax
 from jaxtyping import Array, Float
 
 from leeward.config import config as configuration
-from leeward.data.sampling import DeviceData
+from leeward.data.dataset import Dataset
 from leeward.errors import DataError
 from leeward.losses import td_target
 from leeward.nn.actors import DeterministicActor, continuous_size, observation_size
@@ -135,15 +135,14 @@ def uniform(bound: float) -> Initializer:
     return initialize
 
 
-def enter(config: Config, state: State, data: DeviceData, key: PRNGKey) -> State:
-    """Refuses data that do not keep the action taken next; nothing else."""
-    del config, key
-    if data.next_action_known is None:
+def check(config: Config, data: Dataset) -> None:
+    """Raises DataError where the data do not keep the action taken next."""
+    del config
+    if not data.next_rows_chain():
         raise DataError(
             "rebrac needs the action taken next, which is not known in data whose next "
             "observations do not chain row to row: use data in order of time, or td3-bc"
         )
-    return state
 
 
 def update(
@@ -230,7 +229,8 @@ ALGORITHM = Algorithm(
     name="rebrac",
     config_type=Config,
     init=init,
-    phases=(Phase("train", lambda config: config.steps, update, enter=enter),),
+    phases=(Phase("train", lambda config: config.steps, update),),
+    check=check,
     policy=policy,
     act=act,
 )
