@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from leeward import acting
-from leeward.algorithms import bc, td3_bc
+from leeward.algorithms import bc, discrete_bc, td3_bc
 from leeward.data.sampling import Scaling
 from leeward.errors import CheckpointError, SpecError
 from leeward.policy import Policy, PolicyStack, TrainedRun
@@ -139,7 +139,7 @@ def test_the_density_integrates_to_one_over_the_box(kind: str) -> None:
 
 def test_discrete_probabilities_sum_to_one() -> None:
     spec = Spec((3,), "float32", Discrete(4))
-    policy = stack_of(bc.ALGORITHM, bc.Config(hidden=(8,)), spec).select()
+    policy = stack_of(discrete_bc.ALGORITHM, discrete_bc.Config(hidden=(8,)), spec).select()
     observation = np.random.default_rng(0).normal(size=(4, 2, 3))
     log_prob = policy.log_prob(observation, np.arange(4)[:, None] * np.ones((4, 2), int))
     assert log_prob.shape == (4, 2)

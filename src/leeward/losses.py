@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from leeward.types import Batch, Metrics, PRNGKey
 
@@ -99,3 +99,42 @@ def advantage_weight(
     """
     weight = jnp.exp(advantage * inverse_temperature)
     return jax.lax.stop_gradient(jnp.minimum(weight, highest))
+
+
+def huber(difference: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+    """½·difference² up to 1, |difference| − ½ beyond: the smooth L1 loss."""
+    size = jnp.abs(difference)
+    return jnp.where(size < 1.0, 0.5 * jnp.square(difference), size - 0.5)
+
+
+def quantile_target(batch: Batch, next_quantile: Float[Array, "B K"]) -> Float[Array, "B K"]:
+    """`td_target` of every quantile of the next state's return, without gradient."""
+    factor = batch.discount * (1.0 - batch.termination)  # [B]
+    target = batch.reward[:, None] + factor[:, None] * next_quantile
+    return jax.lax.stop_gradient(target)
+
+
+def quantile_huber(
+    quantile: Float[Array, "B K"], target: Float[Array, "B J"]
+) -> Float[Array, " B"]:
+    """Σᵢ meanⱼ |τ̂ᵢ − 1(u < 0)|·huber(u), u = targetⱼ − quantileᵢ, τ̂ᵢ = (i + ½)/K.
+
+    Source: QR-DQN, arXiv 1710.10044, eq. 10 with κ = 1.
+    """
+    count = quantile.shape[1]
+    level = (jnp.arange(count) + 0.5) / count  # [K]
+    difference = target[:, None, :] - quantile[:, :, None]  # [B, K, J]
+    weight = jnp.abs(level[None, :, None] - (difference < 0.0))
+    return (weight * huber(difference)).mean(axis=2).sum(axis=1)
+
+
+def of_action(value: Float[Array, "B A *rest"], action: Int[Array, " B"]) -> Array:
+    """The values of the actions taken, [B, *rest]."""
+    # A one-hot product: on CPU cheaper to differentiate than a gather.
+    chosen = jax.nn.one_hot(action, value.shape[1], dtype=value.dtype)
+    return jnp.einsum("ba,ba...->b...", chosen, value)
+
+
+def conservative_gap(q: Float[Array, "B A"], action: Int[Array, " B"]) -> Float[Array, " B"]:
+    """logsumexp Q(s, ·) − Q(s, a): what CQL lowers (arXiv 2006.04779, eq. 4)."""
+    return jax.nn.logsumexp(q, axis=1) - of_action(q, action)

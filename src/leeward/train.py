@@ -19,12 +19,11 @@ from leeward.config import from_json, to_json
 from leeward.data.checks import Report, inspect
 from leeward.data.dataset import Dataset, best_episodes
 from leeward.data.download import cache_folder
-from leeward.data.load import load_dataset
 from leeward.data.sampling import check_sampling
-from leeward.data.table_columns import TableColumns
 from leeward.data.transforms import reward_transform
 from leeward.environments import check_matches, environment_spec
 from leeward.errors import ConfigError, DataError
+from leeward.forms import fitting_form, read
 from leeward.job import Job
 from leeward.options import RunOptions, check_options, option_names
 from leeward.run import Run
@@ -49,7 +48,8 @@ def train(
     """Trains one run for every seed (and combination of settings) in one compiled program.
 
     Args:
-        algorithm: its name, such as "fisher_brc".
+        algorithm: its name, such as "fisher_brc"; where the data has discrete actions, "bcq" and
+            the like mean their discrete form, here "discrete_bcq".
         data: a name, a path, a URL or a `Dataset`.
         env: where to evaluate: a Gymnasium id or a callable that makes an environment; default
             the one that the data names, if any.
@@ -73,7 +73,7 @@ def train(
         >>> run = leeward.train("td3_bc", "pendulum.hdf5", seeds=range(3), steps=10_000)
         >>> run.scores()
     """
-    chosen = get_algorithm(algorithm)
+    chosen = fitting_form(get_algorithm(algorithm), data, env, data_options or {})
     names = set(option_names()) - {"env", "seeds", "run_dir"}
     given = {name: settings.pop(name) for name in list(settings) if name in names}
     options = from_json(
@@ -193,12 +193,7 @@ def load(
     Raises:
         DataError: it cannot be read, or its actions are of a kind that the algorithm cannot learn.
     """
-    space = environment_spec(env).action if env is not None else None
-    arguments = dict(data_options)
-    if "columns" in arguments:
-        arguments["columns"] = TableColumns(**arguments["columns"])
-    name = env if isinstance(env, str) else None
-    dataset = load_dataset(data, env=name, action_space=space, **arguments)
+    dataset = read(data, env, data_options)
     kind = "continuous" if isinstance(dataset.action_space, Box) else "discrete"
     if kind not in algorithm.actions:
         from leeward.algorithms import ALGORITHMS

@@ -13,7 +13,6 @@ import pytest
 import independent as slow
 from fixed import (
     CONTINUOUS,
-    DISCRETE,
     assert_close,
     assert_memory_close,
     fixed_batch,
@@ -56,12 +55,6 @@ def mixture(parameters: Any, batch: Batch) -> np.ndarray:
     return -slow.tanh_mixture_log_density(before_tanh(batch), *head)
 
 
-def cross_entropy(parameters: Any, batch: Batch) -> np.ndarray:
-    logit = slow.mlp(list(parameters), np.asarray(batch.observation))
-    chosen = logit[np.arange(len(logit)), np.asarray(batch.action)]
-    return np.log(np.exp(logit).sum(axis=1)) - chosen
-
-
 CASES: dict[str, tuple[Config, Spec, Loss]] = {
     "deterministic": (Config(density="deterministic", **SETTINGS), CONTINUOUS, squared_error),
     "gaussian": (Config(density="gaussian", **SETTINGS), CONTINUOUS, gaussian),
@@ -70,7 +63,6 @@ CASES: dict[str, tuple[Config, Spec, Loss]] = {
         CONTINUOUS,
         mixture,
     ),
-    "categorical": (Config(**SETTINGS), DISCRETE, cross_entropy),
 }
 
 
@@ -199,7 +191,6 @@ def test_the_deterministic_action_of_every_density() -> None:
             "deterministic": lambda o: np.tanh(o),
             "gaussian": lambda o: np.tanh(o[:, :2]),
             "mixture": lambda o: np.tanh(likeliest_mean(o)),
-            "categorical": lambda o: o.argmax(axis=1),
         }[case](output)
         action = act(actor, observation, jax.random.key(0))
         np.testing.assert_allclose(action, expected, rtol=1e-9, err_msg=case)

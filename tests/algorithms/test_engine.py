@@ -22,7 +22,7 @@ from leeward.config import to_json
 from subjects import UPDATES, small_config, small_dataset
 
 STRUCTURES = {
-    "bc-discrete": "integer actions",
+    "discrete_bc-discrete": "integer actions",
     "cal_ql-continuous": "a state that changes its shape on entering a phase",
     "fisher_brc-continuous": "two phases",
     "td3_bc-continuous": "metrics that are not measured at every update",

@@ -22,6 +22,7 @@ from leeward.config import from_json
 from leeward.data.dataset import Dataset
 from leeward.data.sampling import fit_scaling, to_device
 from leeward.engine import one_update
+from leeward.losses import of_action
 
 TRANSITIONS = 512
 DISCOUNT = 0.5
@@ -115,7 +116,7 @@ class Known(NamedTuple):
     not_asked: dict[str, str]
     """Task → why its answer is not known for this algorithm."""
     q: Callable[[Any, jax.Array, jax.Array], jax.Array] | None = None
-    """(state, observation, action) → Q of both critics [2, B]."""
+    """(state, observation, action) → Q of every critic [E, B]."""
     clones: tuple[str, ...] = ()
     """Tasks in which the answer is the mean of the data's actions (the likeliest, if discrete)."""
 
@@ -128,10 +129,32 @@ def fisher_q(state: Any, observation: jax.Array, action: jax.Array) -> jax.Array
     return fisher_brc.q_value(state.offset, state.behavior, observation, action, 1e-3)
 
 
+def state_value(state: Any, observation: jax.Array, action: jax.Array) -> jax.Array:
+    return jnp.stack([member(observation) for member in state.value.online])
+
+
+def q_network(state: Any, observation: jax.Array, action: jax.Array) -> jax.Array:
+    return of_action(state.network(observation), action)[None]
+
+
+def quantile_mean(state: Any, observation: jax.Array, action: jax.Array) -> jax.Array:
+    return of_action(state.network(observation).mean(axis=2), action)[None]
+
+
+def q_head(state: Any, observation: jax.Array, action: jax.Array) -> jax.Array:
+    return of_action(state.network.q(observation), action)[None]
+
+
+def q_networks(state: Any, observation: jax.Array, action: jax.Array) -> jax.Array:
+    return jnp.stack([of_action(member(observation), action) for member in state.critic])
+
+
 RATES = {"actor_lr": 3e-3, "critic_lr": 3e-3, "tau": 0.05}
 ALL = {name: {} for name in TASKS}
 NO_VALUES = {task.__name__: "it learns no values" for task in VALUE_TASKS}
 NEVER = "it trusts values of actions that the data lack, which is why it is no offline learner"
+COPIES = {"lr": 3e-3, "target_every": 20}
+ONLINE = {name: {} for name in TASKS if name != "mixed_quality"}
 # A strong penalty shifts values, and digs a valley between two kinds of actions.
 CQL = RATES | {"cql_weight": 0.1, "alpha_lr": 3e-3, "sampled_actions": 4}
 KNOWN: dict[str, Known] = {
@@ -152,6 +175,19 @@ KNOWN: dict[str, Known] = {
     "cal_ql": Known(CQL, ALL, {}, critic),
     "cql": Known(CQL, ALL, {}, critic),
     "crr": Known({"actor_lr": 3e-3, "critic_lr": 3e-3, "beta": 0.1}, ALL, {}, critic),
+    "discrete_bc": Known(
+        {"lr": 3e-3},
+        {task.__name__: {} for task in ACTION_TASKS},
+        NO_VALUES,
+        clones=tuple(task.__name__ for task in ACTION_TASKS),
+    ),
+    "discrete_bcq": Known(COPIES, ALL, {}, q_head),
+    "discrete_cql": Known(COPIES | {"quantiles": 8, "cql_weight": 0.1}, ALL, {}, quantile_mean),
+    "discrete_crr": Known(COPIES | {"beta": 0.1}, ALL, {}, q_head),
+    "discrete_iql": Known(
+        RATES | {"value_lr": 3e-3, "beta": 10.0, "expectile": 0.5}, ALL, {}, q_networks
+    ),
+    "dqn": Known(COPIES, ONLINE, {"mixed_quality": NEVER}, q_network),
     "fisher_brc": Known(
         RATES
         | {
@@ -168,7 +204,23 @@ KNOWN: dict[str, Known] = {
         {},
         fisher_q,
     ),
+    "fmr": Known(
+        {
+            "value_steps": 2000,
+            "behavior_steps": 1000,
+            "actor_lr": 3e-3,
+            "behavior_lr": 3e-3,
+            "value_lr": 3e-3,
+            "tau": 0.05,
+            "normalize_observations": False,
+        },
+        ALL,
+        {},
+        state_value,
+        clones=tuple(task.__name__ for task in ACTION_TASKS),
+    ),
     "iql": Known(RATES | {"value_lr": 3e-3, "beta": 10.0, "expectile": 0.5}, ALL, {}, critic),
+    "qrdqn": Known(COPIES | {"quantiles": 8}, ONLINE, {"mixed_quality": NEVER}, quantile_mean),
     "rebrac": Known(
         RATES,
         ALL

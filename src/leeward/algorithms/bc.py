@@ -3,7 +3,7 @@
 Deterministic: mean squared error (CORL's any-percent BC). Gaussian and mixture: the negative
 log-likelihood of a tanh-squashed density, with the entropy regularization of the Fisher-BRC
 reference code (google-research/fisher_brc, `behavioral_cloning.py`) as an option; its stand-alone
-`--algo_name bc` is `--preset reference`. Discrete actions: cross-entropy.
+`--algo_name bc` is `--preset reference`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ from jaxtyping import Array, Float
 from leeward.config import config as configuration
 from leeward.losses import entropy_regularized_likelihood, temperature_loss
 from leeward.nn.actors import (
-    CategoricalActor,
     DeterministicActor,
     MixtureActor,
     NormalActor,
-    make_categorical_actor,
     make_deterministic_actor,
     make_mixture_actor,
     make_normal_actor,
@@ -31,7 +29,6 @@ from leeward.optim import descend, reference_decay
 from leeward.types import (
     Algorithm,
     Batch,
-    Discrete,
     EarlyStopping,
     Metrics,
     Phase,
@@ -41,7 +38,7 @@ from leeward.types import (
     Step,
 )
 
-Actor = DeterministicActor | NormalActor | MixtureActor | CategoricalActor
+Actor = DeterministicActor | NormalActor | MixtureActor
 
 
 @configuration
@@ -51,7 +48,7 @@ class Config:
     batch_size: int = 256
     """Transitions an update."""
     density: Literal["deterministic", "gaussian", "mixture"] = "deterministic"
-    """What is fitted to continuous actions; discrete actions get a categorical distribution."""
+    """What is fitted: a point, or the density of a tanh-squashed normal or of a mixture of them."""
     hidden: tuple[int, ...] = (256, 256)
     """Hidden sizes."""
     components: int = 5
@@ -90,9 +87,7 @@ class State(NamedTuple):
 def init(config: Config, spec: Spec, key: PRNGKey) -> State:
     """Densities start as in the Fisher-BRC reference (orthogonal), the rest as in PyTorch."""
     weights = {"initializer": orthogonal(2**0.5), "last_initializer": orthogonal(1e-2)}
-    if isinstance(spec.action, Discrete):
-        actor = make_categorical_actor(spec, config.hidden, key)
-    elif config.density == "deterministic":
+    if config.density == "deterministic":
         actor = make_deterministic_actor(spec, config.hidden, key)
     elif config.density == "gaussian":
         actor = make_normal_actor(spec, config.hidden, key, **weights)
@@ -138,8 +133,6 @@ def cloning_loss(config: Config, actor: Actor, batch: Batch) -> Float[Array, " B
     """Squared error (mean over dimensions) or negative log-likelihood of every transition."""
     if isinstance(actor, DeterministicActor):
         return jnp.square(actor(batch.observation) - batch.action).mean(axis=-1)
-    if isinstance(actor, CategoricalActor):
-        return -actor(batch.observation).log_prob(batch.action)
     return -actor(batch.observation).log_prob(batch.action, config.margin)
 
 
@@ -180,7 +173,6 @@ ALGORITHM = Algorithm(
     ),
     policy=policy,
     act=act,
-    actions=("continuous", "discrete"),
     tensorboard={
         "behavior/loss": "bc_actor_loss",
         "behavior/alpha": "bc_alpha",

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leeward.algorithms import ALGORITHMS, get_algorithm
+from leeward.algorithms import ALGORITHMS, form_for, get_algorithm, has_discrete_form
 from leeward.commands.parsing import DataOptions, flags_of, load_arguments, parse, pick, positional
 from leeward.commands.show import run_table
 from leeward.errors import ConfigError
 from leeward.options import RunOptions, option_names
 from leeward.settings import depends_on_data, preset_settings
-from leeward.types import Algorithm
+from leeward.types import Algorithm, Discrete
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,8 @@ def main(arguments: list[str]) -> int:
     if not arguments or arguments[0].startswith("-"):
         return _usage(arguments)
     algorithm = get_algorithm(arguments[0])
+    if has_discrete_form(algorithm) and not {"-h", "--help"}.intersection(arguments):
+        algorithm = _form(algorithm, arguments[1:])
     prog = f"leeward train {algorithm.name.replace('_', '-')}"
     early, _ = _early_parser().parse_known_args(arguments[1:])
 
@@ -105,6 +107,35 @@ def main(arguments: list[str]) -> int:
     if not parsed.quiet:
         run_table(run)
     return 0
+
+
+def _form(algorithm: Algorithm, arguments: Sequence[str]) -> Algorithm:
+    """The form of the algorithm that the data set asks for; flags of either are understood."""
+    flags = {
+        flag[0]: flag
+        for form in (form_for(algorithm, Discrete(1)), algorithm)
+        for flag in flags_of(form.config_type, several=True)
+    }
+    parsed = parse(
+        [
+            positional("dataset", "a data set"),
+            *flags_of(RunOptions),
+            *flags_of(TrainOptions),
+            *flags.values(),
+            *flags_of(DataOptions),
+        ],
+        arguments,
+        prog=f"leeward train {algorithm.name.replace('_', '-')}",
+        description=_description(algorithm),
+    )
+    from leeward.forms import fitting_form  # what follows reads data
+
+    options = load_arguments(pick(DataOptions, parsed))
+    form = fitting_form(algorithm, parsed.dataset, parsed.env, options)
+    if form is not algorithm and not (parsed.quiet or parsed.print_config):
+        name = form.name.replace("_", "-")
+        print(f"actions are discrete: {algorithm.name} is {name} here")  # noqa: T201
+    return form
 
 
 def _resume(arguments: Sequence[str]) -> int:

@@ -44,14 +44,24 @@ class Dataset:
     next_observation: np.ndarray | None = None
     """[T, *obs], aligned with `start`, or None: the next observation is the next row."""
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """JSON values: `name`, `source`, `env` (the environment's id, or absent), `notes`, …"""
+    """JSON values: `name`, `source`, `env` (the environment's id, or absent), `notes`, …
+    `frame_stack` says how many rows make one observation."""
 
     @property
     def spec(self) -> Spec:
-        """Shapes and spaces, as algorithms need them."""
-        return Spec(
-            tuple(self.observation.shape[1:]), str(self.observation.dtype), self.action_space
-        )
+        """Shapes and spaces, as algorithms need them: stacked frames come first."""
+        shape = tuple(self.observation.shape[1:])
+        if self.frame_stack > 1:
+            shape = (self.frame_stack, *shape)
+        return Spec(shape, str(self.observation.dtype), self.action_space)
+
+    @property
+    def frame_stack(self) -> int:
+        """How many rows make one observation, the row itself last; 1 unless rows hold frames.
+
+        Before an episode's first row its first frame is repeated.
+        """
+        return int(self.metadata.get("frame_stack", 1))
 
     @property
     def transitions(self) -> int:
@@ -109,13 +119,14 @@ class Dataset:
     def select_episodes(self, keep: np.ndarray) -> Dataset:
         """The same rows with only the transitions of episodes where `keep` [E] is True."""
         chosen = np.asarray(keep, bool)[self.episode_of_row[self.start]]
-        return self._with_transitions(chosen)
+        return self.select_transitions(chosen)
 
     def with_metadata(self, **values: Any) -> Dataset:
         """The same data with further metadata."""
         return dataclasses.replace(self, metadata={**self.metadata, **values})
 
-    def _with_transitions(self, chosen: np.ndarray) -> Dataset:
+    def select_transitions(self, chosen: np.ndarray) -> Dataset:
+        """The same rows with only the transitions where `chosen` [T] is True."""
         next_observation = self.next_observation
         return dataclasses.replace(
             self,
@@ -131,6 +142,8 @@ class Dataset:
             digest.update(np.ascontiguousarray(array).view(np.uint8).data)
         if self.next_observation is not None:
             digest.update(np.ascontiguousarray(self.next_observation).view(np.uint8).data)
+        if self.frame_stack > 1:
+            digest.update(f"{self.frame_stack} frames".encode())
         return digest.hexdigest()
 
     @staticmethod

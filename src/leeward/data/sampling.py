@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Shaped, UInt32
+from jaxtyping import Array, Bool, Float, Int, Shaped, UInt, UInt32
 
 from leeward.data.dataset import Dataset
 from leeward.errors import DataError
@@ -64,6 +64,10 @@ class DeviceData(NamedTuple):
     next_observation: Shaped[Array, "T *obs"] | None
     next_action_known: Bool[Array, " R"] | None = None
     """Whether the next row holds the action taken next in the same episode; None: nowhere."""
+    frame_age: Int[Array, " K"] | None = None
+    """How many rows back each frame of an observation lies, K − 1 … 0; None: rows are whole."""
+    frames_before: UInt[Array, " R"] | None = None
+    """Earlier rows of the same episode, counted up to K − 1: no stack reaches past them."""
 
 
 def fit_scaling(dataset: Dataset, normalize_observations: bool) -> Scaling:
@@ -77,7 +81,7 @@ def fit_scaling(dataset: Dataset, normalize_observations: bool) -> Scaling:
         center, scale = (low + high) / 2, (high - low) / 2
     else:
         center, scale = np.zeros(1), np.ones(1)
-    shape = dataset.observation.shape[1:]
+    shape = dataset.spec.observation_shape
     mean, std = np.zeros(shape), np.ones(shape)
     image = dataset.observation.dtype == np.uint8 and len(shape) > 1
     if normalize_observations and not image:
@@ -95,12 +99,12 @@ def to_device(dataset: Dataset, scaling: Scaling) -> DeviceData:
     if isinstance(dataset.action_space, Box):
         # An action on the bound must stay on it: rounding could leave the box by one bit.
         action = np.asarray(jnp.clip(scaling.to_network(jnp.asarray(action)), -1.0, 1.0))
-    observation = jax.jit(Scaling.normalize)(scaling, jnp.asarray(dataset.observation))
-    next_observation = None
-    if dataset.next_observation is not None:
-        next_observation = jax.jit(Scaling.normalize)(
-            scaling, jnp.asarray(dataset.next_observation)
-        )
+    observation, next_observation = (
+        None if rows is None else _network_units(rows, scaling)
+        for rows in (dataset.observation, dataset.next_observation)
+    )
+    assert observation is not None
+    stack = dataset.frame_stack
     return DeviceData(
         observation=observation,
         action=jnp.asarray(action),
@@ -110,7 +114,23 @@ def to_device(dataset: Dataset, scaling: Scaling) -> DeviceData:
         steps_left=jnp.asarray(dataset.steps_left()),
         next_observation=next_observation,
         next_action_known=next_action_known(dataset),
+        frame_age=jnp.arange(stack - 1, -1, -1) if stack > 1 else None,
+        frames_before=frames_before(dataset) if stack > 1 else None,
     )
+
+
+def _network_units(rows: np.ndarray, scaling: Scaling) -> Shaped[Array, "R *obs"]:
+    """Observations on the device; images are not touched, nor copied where memory is shared."""
+    if rows.dtype == np.uint8 and rows.ndim > 2:
+        return jax.device_put(rows)
+    return jax.jit(Scaling.normalize)(scaling, jnp.asarray(rows))
+
+
+def frames_before(dataset: Dataset) -> UInt[Array, " R"]:
+    """Earlier rows of each row's episode, counted up to the stack's size less one."""
+    rows = np.arange(len(dataset.reward))
+    before = rows - dataset.episode_start[dataset.episode_of_row]
+    return jnp.asarray(np.minimum(before, dataset.frame_stack - 1), jnp.uint8)
 
 
 def next_action_known(dataset: Dataset) -> Bool[Array, " R"] | None:
@@ -176,6 +196,15 @@ def permute(position: Int[Array, " B"], count: int, key: PRNGKey) -> Int[Array, 
     return walked.astype(jnp.int32)
 
 
+def observe(data: DeviceData, row: Int[Array, " B"]) -> Shaped[Array, "B *obs"]:
+    """The observations of these rows, frames stacked [B, K, …], the oldest first."""
+    if data.frame_age is None or data.frames_before is None:
+        return data.observation[row]
+    before = data.frames_before[row].astype(jnp.int32)
+    age = jnp.minimum(data.frame_age[None, :], before[:, None])  # [B, K]
+    return data.observation[row[:, None] - age]
+
+
 def gather(
     data: DeviceData, index: Int[Array, " B"], discount: Float[Array, ""] | float, n_step: int = 1
 ) -> Batch:
@@ -197,15 +226,19 @@ def gather(
         reward = (weight * data.reward[jnp.minimum(ahead, last)]).sum(axis=1)
     end_row = row + walked  # the row after the last step walked
     last_row = data.observation.shape[0] - 1
+    observation = observe(data, row)
     if data.next_observation is None:
-        next_observation = data.observation[jnp.minimum(end_row, last_row)]
-    else:
+        next_observation = observe(data, jnp.minimum(end_row, last_row))
+    elif data.frame_age is None:
         next_observation = data.next_observation[index]
+    else:  # the newest frame behind those of this observation but the oldest
+        newest = data.next_observation[index][:, None]
+        next_observation = jnp.concatenate([observation[:, 1:], newest], axis=1)
     known = jnp.zeros(index.shape)
     if data.next_action_known is not None:
         known = data.next_action_known[end_row - 1].astype(jnp.float32)
     return Batch(
-        observation=data.observation[row],
+        observation=observation,
         action=data.action[row],
         reward=reward,
         next_observation=next_observation,
@@ -220,6 +253,14 @@ def gather(
 def check_sampling(dataset: Dataset, sampling: Sampling, batch_size: int, n_step: int) -> None:
     """Raises DataError where a batch of this kind cannot be drawn from the data."""
     name = dataset.metadata.get("name", "the data set")
+    if dataset.frame_stack > 1 and not (
+        dataset.observation.dtype == np.uint8 and dataset.observation.ndim == 3
+    ):
+        raise DataError(
+            f"{name} says that {dataset.frame_stack} frames make one observation, but its rows are "
+            f"{dataset.observation.dtype} of shape {dataset.observation.shape[1:]}: stacked frames "
+            "must be gray images of bytes (uint8)"
+        )
     if sampling == "epoch" and dataset.transitions < batch_size:
         raise DataError(
             f"{name} has {dataset.transitions} transitions, fewer than one batch of {batch_size}: "

@@ -1,0 +1,141 @@
+"""Encoders: from one observation, a vector or an image, to features.
+
+Images go through the three convolutions of Mnih et al. 2015 ("Human-level control …", Nature 518).
+A convolution is a matrix product over patches: inside a compiled loop XLA's own convolution is
+about ten times slower on CPU.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Shaped
+
+from leeward.errors import SpecError
+from leeward.nn.layers import fan_in_uniform
+from leeward.types import PRNGKey, Spec
+
+Layout = Literal["HW", "CHW", "HWC"]
+"""The axes of an image: rows, columns, and stacked frames or colors."""
+CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+"""(channels out, size, stride) of every layer."""
+SMALLEST = 36
+"""Rows and columns that the layers need, or nothing is left."""
+
+
+class Identity(eqx.Module):
+    """Vectors as they are."""
+
+    def __call__(self, observation: Float[Array, "*batch obs"]) -> Float[Array, "*batch obs"]:
+        """The observation itself."""
+        return observation
+
+
+class Convolution(eqx.Module):
+    """A square convolution without padding; its stride divides its size.
+
+    The image is cut into blocks of stride × stride pixels, so that a patch is a few whole blocks.
+    """
+
+    weight: Float[Array, "patch out"]
+    """Rows: block row, block column, row and column in the block, channel."""
+    bias: Float[Array, " out"]
+    size: int = eqx.field(static=True)
+    stride: int = eqx.field(static=True)
+
+    def __call__(self, image: Float[Array, "B rows columns in"]) -> Float[Array, "B r c out"]:
+        """[B, rows, columns, channels] → the same with (rows − size) // stride + 1 rows."""
+        patch = patches(image, self.size, self.stride)
+        output = patch.reshape(-1, patch.shape[-1]) @ self.weight
+        output = output + jnp.broadcast_to(self.bias, output.shape)
+        return output.reshape(*patch.shape[:-1], -1)
+
+
+class NatureEncoder(eqx.Module):
+    """Three convolutions with ReLU, flattened; bytes are scaled to [0, 1] first."""
+
+    layers: tuple[Convolution, ...]
+    layout: Layout = eqx.field(static=True)
+
+    def __call__(self, observation: Shaped[Array, "..."]) -> Float[Array, "*batch features"]:
+        """[..., *image] → [..., features]."""
+        axes = len(self.layout)
+        leading = observation.shape[:-axes]
+        image = observation.reshape(-1, *observation.shape[-axes:])
+        if self.layout == "HW":
+            image = image[..., None]
+        elif self.layout == "CHW":
+            image = image.transpose(0, 2, 3, 1)
+        features = image.astype(jnp.float32) / 255.0
+        for layer in self.layers:
+            features = jax.nn.relu(layer(features))
+        return features.reshape(*leading, -1)
+
+
+Encoder = Identity | NatureEncoder
+
+
+def patches(
+    image: Float[Array, "B rows columns in"], size: int, stride: int
+) -> Float[Array, "B r c patch"]:
+    """All patches that a convolution sees, each as one row of numbers."""
+    batch, rows, columns, channels = image.shape
+    blocks = size // stride
+    row_count, column_count = (rows - size) // stride + 1, (columns - size) // stride + 1
+    down, across = row_count + blocks - 1, column_count + blocks - 1
+    image = image[:, : down * stride, : across * stride]
+    image = image.reshape(batch, down, stride, across, stride, channels)
+    image = image.transpose(0, 1, 3, 2, 4, 5).reshape(batch, down, across, -1)
+    shifted = [
+        image[:, i : i + row_count, j : j + column_count]
+        for i in range(blocks)
+        for j in range(blocks)
+    ]
+    return jnp.concatenate(shifted, axis=-1)
+
+
+def make_encoder(spec: Spec, key: PRNGKey) -> tuple[Encoder, int]:
+    """The encoder of a kind of observation, and how many features it gives.
+
+    Raises:
+        SpecError: observations that are neither vectors nor images of bytes, or images too small.
+    """
+    shape = spec.observation_shape
+    if len(shape) == 1:
+        return Identity(), shape[0]
+    layout = image_layout(spec)
+    rows, columns = (shape[0], shape[1]) if layout != "CHW" else (shape[1], shape[2])
+    channels = 1 if layout == "HW" else shape[0] if layout == "CHW" else shape[2]
+    layers = []
+    for (out, size, stride), layer_key in zip(
+        CONVOLUTIONS, jax.random.split(key, len(CONVOLUTIONS)), strict=True
+    ):
+        weight, bias = fan_in_uniform(layer_key, size * size * channels, out)
+        layers.append(Convolution(weight, bias, size, stride))
+        rows, columns, channels = (rows - size) // stride + 1, (columns - size) // stride + 1, out
+    return NatureEncoder(tuple(layers), layout), rows * columns * channels
+
+
+def image_layout(spec: Spec) -> Layout:
+    """Which axis of an image holds stacked frames or colors: the shortest of three, if outermost.
+
+    Raises:
+        SpecError: no image of bytes, or one that is too small.
+    """
+    shape = spec.observation_shape
+    if spec.observation_dtype != "uint8" or len(shape) not in (2, 3):
+        raise SpecError(
+            f"observations of shape {shape} and type {spec.observation_dtype} are neither vectors "
+            "nor images of bytes (uint8): flatten them"
+        )
+    layout: Layout = "HW" if len(shape) == 2 else "CHW" if shape[0] <= shape[2] else "HWC"
+    sides = shape if layout == "HW" else shape[1:] if layout == "CHW" else shape[:2]
+    if min(sides) < SMALLEST:
+        raise SpecError(
+            f"images of {sides[0]} × {sides[1]} pixels are too small for the convolutions, which "
+            f"need {SMALLEST} × {SMALLEST}: flatten them into vectors of float32"
+        )
+    return layout
