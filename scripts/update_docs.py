@@ -14,6 +14,7 @@ from pathlib import Path
 from leeward.algorithms import get_algorithm
 from leeward.collect import CollectOptions, OnlineOptions
 from leeward.commands.collect import OutputOptions
+from leeward.commands.convert import ConvertOptions
 from leeward.commands.evaluate import EvaluateOptions
 from leeward.commands.inspect import InspectOptions
 from leeward.commands.parsing import DataOptions
@@ -21,6 +22,7 @@ from leeward.commands.quickstart import QuickstartOptions
 from leeward.commands.reproduce import ReproduceOptions
 from leeward.commands.train import ResumeOptions, TrainOptions
 from leeward.commands.watch import WatchOptions
+from leeward.data.reduce import Reduction
 from leeward.options import RunOptions, field_help
 from leeward.published import scores
 from leeward.published import settings as published
@@ -35,6 +37,8 @@ OPTIONS = {
     "evaluate": EvaluateOptions,
     "watch": WatchOptions,
     "inspect": InspectOptions,
+    "convert": ConvertOptions,
+    "convert-reduce": Reduction,
     "reproduce": ReproduceOptions,
     "collect": CollectOptions,
     "collect-online": OnlineOptions,

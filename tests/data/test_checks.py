@@ -11,48 +11,12 @@ import pytest
 from leeward.data.build import build
 from leeward.data.checks import Report, inspect
 from leeward.data.dataset import Dataset
-
-Columns = dict[str, np.ndarray]
-LIMIT = 60
+from masses import Columns, masses
 
 
 @pytest.fixture
 def clean() -> Columns:
-    """60 episodes of a mass pushed to the origin with noise; it ends there, or after 60 steps."""
-    generator = np.random.default_rng(0)
-    rows: dict[str, list[Any]] = {
-        key: []
-        for key in (
-            "observation",
-            "action",
-            "reward",
-            "termination",
-            "truncation",
-            "next_observation",
-        )
-    }
-    for episode in range(60):
-        # Every third mass starts too far away to arrive in time.
-        side = generator.choice([-1, 1], 2)
-        position = side * generator.uniform(4.0, 4.3, 2) if episode % 3 else side * 20.0
-        position = position + generator.normal(0, 0.05, 2)
-        velocity = generator.normal(0, 0.01, 2)
-        for step in range(LIMIT):
-            action = np.clip(-0.4 * np.sign(position) + 0.3 * generator.normal(size=2), -0.9, 0.9)
-            state = np.concatenate([position, velocity])
-            velocity = 0.9 * velocity + 0.03 * action + 0.002 * generator.normal(size=2)
-            position = position + velocity
-            arrived = bool(np.abs(position).max() < 0.6)
-            following = np.concatenate([position, velocity])
-            rows["observation"].append(state)
-            rows["action"].append(action)
-            rows["reward"].append(-np.square(action).sum() - 0.001 * np.square(following).sum())
-            rows["termination"].append(arrived)
-            rows["truncation"].append(not arrived and step == LIMIT - 1)
-            rows["next_observation"].append(following)
-            if arrived:
-                break
-    return {key: np.asarray(value, np.float32) for key, value in rows.items()}
+    return masses()
 
 
 def look(columns: Columns, **arguments: Any) -> Report:
@@ -172,6 +136,30 @@ def test_ends_that_were_not_marked(clean: Columns) -> None:
     report = look(clean)
     assert codes(report)["end_not_marked"] == "warning"
     assert rows_of(report, "end_not_marked") == lost.tolist()
+
+
+def test_timeouts_at_fixed_intervals_that_the_resets_do_not_keep(clean: Columns) -> None:
+    """As in AntMaze's files, whose timeouts are out of step with the jumps of the position."""
+    del clean["next_observation"]
+    resets = np.flatnonzero(clean["termination"] + clean["truncation"])
+    clean["termination"][:] = 0
+    clean["truncation"] = (np.arange(len(clean["reward"])) % 61 == 60).astype(np.float32)
+    report = look(clean)
+    assert codes(report)["end_not_marked"] == "warning"
+    (found,) = (found for found in report.findings if found.code == "end_not_marked")
+    missed = np.setdiff1d(resets[:-1], np.flatnonzero(clean["truncation"]))
+    assert np.isin(found.every_row, missed).all()
+    assert len(found.every_row) > 0.75 * len(missed)
+
+
+def test_ends_of_all_kinds_stored_as_terminations(clean: Columns) -> None:
+    """As where episode_terminals are taken for terminals."""
+    limits = ends(clean, "truncation")
+    clean["termination"] = np.maximum(clean["termination"], clean["truncation"])
+    report = look(clean)
+    assert codes(report)["flags_overlap"] == "warning"
+    assert codes(report)["termination_is_time_limit"] == "warning"
+    assert rows_of(report, "termination_is_time_limit") == limits.tolist()
 
 
 def test_no_ends_at_all(clean: Columns) -> None:

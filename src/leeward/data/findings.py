@@ -32,10 +32,15 @@ class Finding:
     """One sentence: what was found."""
     remedy: str
     """One sentence: what to do."""
+    every_row: np.ndarray = dataclasses.field(
+        default_factory=lambda: np.zeros(0, np.int64), repr=False, compare=False
+    )
+    """All rows that it concerns, for repairs."""
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
-        return {**dataclasses.asdict(self), "rows": list(self.rows)}
+        """As JSON values, with the first rows only."""
+        names = [field.name for field in dataclasses.fields(self) if field.name != "every_row"]
+        return {name: getattr(self, name) for name in names} | {"rows": list(self.rows)}
 
 
 def finding(
@@ -48,7 +53,7 @@ def finding(
     """A finding that concerns `rows`, of which the first are listed."""
     rows = np.zeros(0, np.int64) if rows is None else rows
     listed = tuple(int(row) for row in rows[:_LISTED])
-    return Finding(code, severity, len(rows), listed, message, remedy)
+    return Finding(code, severity, len(rows), listed, message, remedy, rows)
 
 
 class Steps(NamedTuple):

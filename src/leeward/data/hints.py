@@ -71,25 +71,12 @@ def assemble(
         SpecError: actions of another kind or size than the environment's.
     """
     name = str(hints.metadata.get("name", path.stem))
-    env, env_notes = implied_environment(in_file, hints)
-    _check_space(name, columns["action"], hints.action_space, env)
+    metadata = described(path, in_file, hints, notes)
+    check_space(name, columns["action"], hints.action_space, metadata.get("env"))
     low, high, count = action_bounds(path, in_file, hints)
     if default_bound is not None and _is_float(columns["action"]):
         low = -default_bound if low is None else low
         high = default_bound if high is None else high
-    metadata: dict[str, Any] = {"name": name, "source": str(path), **hints.metadata}
-    if env is not None:
-        metadata["env"] = env
-    if "reference_minimum" in in_file and "reference_maximum" in in_file:
-        metadata["reference_scores"] = {
-            "minimum": float(in_file["reference_minimum"]),
-            "maximum": float(in_file["reference_maximum"]),
-        }
-    own_notes = [*hints.metadata.get("notes", ()), *notes, *env_notes]
-    if own_notes:
-        metadata["notes"] = own_notes
-    if in_file:
-        metadata["file_metadata"] = dict(in_file)
     return build(
         **columns,  # type: ignore[arg-type]
         transition=transition,
@@ -102,7 +89,30 @@ def assemble(
     )
 
 
-def _check_space(
+def described(
+    path: Path, in_file: Mapping[str, Any], hints: Hints, notes: list[str]
+) -> dict[str, Any]:
+    """A data set's metadata: name, source, environment, reference scores, the file's own, notes."""
+    env, env_notes = implied_environment(in_file, hints)
+    metadata: dict[str, Any] = {"name": path.stem, "source": str(path), **hints.metadata}
+    if env is not None:
+        metadata["env"] = env
+    if "reference_minimum" in in_file and "reference_maximum" in in_file:
+        metadata["reference_scores"] = {
+            "minimum": float(in_file["reference_minimum"]),
+            "maximum": float(in_file["reference_maximum"]),
+        }
+    if int(in_file.get("frame_stack", 1)) > 1:
+        metadata["frame_stack"] = int(in_file["frame_stack"])
+    own_notes = [*hints.metadata.get("notes", ()), *notes, *env_notes]
+    if own_notes:
+        metadata["notes"] = own_notes
+    if in_file:
+        metadata["file_metadata"] = dict(in_file)
+    return metadata
+
+
+def check_space(
     name: str, action: np.ndarray | None, space: Box | Discrete | None, env: str | None
 ) -> None:
     """Raises SpecError where the environment's action space cannot be that of the data."""

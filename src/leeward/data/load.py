@@ -15,9 +15,11 @@ from leeward.data.columns import Bound
 from leeward.data.d4rl import Rows, read_d4rl
 from leeward.data.dataset import Dataset
 from leeward.data.download import Progress, cache_folder, fetch, mirrors
+from leeward.data.hdf5_layouts import read_hdf5
 from leeward.data.hints import Hints
 from leeward.data.npz import read_npz
 from leeward.data.ogbench import is_ogbench, read_ogbench
+from leeward.data.rl_unplugged_shards import PREFIX, default_target, find_shards, is_shard
 from leeward.data.table_columns import TableColumns
 from leeward.errors import DataError
 from leeward.types import Box, Discrete
@@ -75,6 +77,8 @@ def load_dataset(
     if entry is not None:
         _refuse_columns(text, columns)
         return _named(entry, d4rl_rows, hints, offline, on_progress)
+    if text.startswith(PREFIX):
+        return _at_path(_converted(text), d4rl_rows, columns, hints)
     if "://" in text:
         path = _from_address(text, offline, on_progress)
         hints = dataclasses.replace(hints, metadata={"source": text})
@@ -125,6 +129,17 @@ def _named(
     return read_d4rl(path, rows=rows or "qlearning", hints=hints)
 
 
+def _converted(name: str) -> Path:
+    """The file that was made of a shard of RL Unplugged."""
+    shards = find_shards(name)
+    if len(shards) == 1 and (path := default_target(shards[0])).exists():
+        return path
+    raise DataError(
+        f"{name}: convert it first: leeward convert {name}, then give the file"
+        + ("" if len(shards) == 1 else " of one shard")
+    )
+
+
 def _at_path(path: Path, rows: Rows | None, columns: TableColumns | None, hints: Hints) -> Dataset:
     """A data set in a file, told apart by its ending, or in a Minari folder."""
     if path.is_dir():
@@ -141,13 +156,18 @@ def _at_path(path: Path, rows: Rows | None, columns: TableColumns | None, hints:
     if suffix not in (".hdf5", ".h5"):
         _refuse_rows(str(path), rows)
     if suffix in (".hdf5", ".h5"):
-        return read_d4rl(path, rows=rows or "all", hints=hints)
+        return read_hdf5(path, rows=rows, hints=hints)
     if suffix == ".npz":
         return read_ogbench(path, hints=hints) if is_ogbench(path) else read_npz(path, hints=hints)
     if suffix in (".csv", ".parquet"):
         from leeward.data.table import read_table  # pyarrow takes a while to import
 
         return read_table(path, columns=columns, hints=hints)
+    if is_shard(str(path)):
+        raise DataError(
+            f"{path} is a shard of RL Unplugged: leeward convert {path} TARGET.hdf5 makes a data "
+            "set of it"
+        )
     raise DataError(f"{path}: unknown file type '{path.suffix}'; known are {', '.join(_SUFFIXES)}")
 
 

@@ -103,7 +103,7 @@ def write_dataset(path: Path, dataset: Dataset) -> None:
         termination=dataset.termination[rows],
         truncation=truncation,
         next_observation=_stored_next(dataset) if stored else None,
-        metadata=_file_metadata(dataset),
+        metadata=file_metadata(dataset),
     )
 
 
@@ -120,11 +120,13 @@ def _stored_next(dataset: Dataset) -> np.ndarray:
     return dataset.observation[np.where(known, following, start)]
 
 
-def _file_metadata(dataset: Dataset) -> dict[str, Any]:
-    """What the readers understand, and what the source's file said besides."""
+def file_metadata(dataset: Dataset) -> dict[str, Any]:
+    """What a file says besides its rows: what readers understand, and what its source said."""
     metadata = dict(dataset.metadata.get("file_metadata", {}))
     if dataset.metadata.get("env"):
         metadata["env_id"] = dataset.metadata["env"]
+    if dataset.frame_stack > 1:
+        metadata["frame_stack"] = dataset.frame_stack
     scores = dataset.metadata.get("reference_scores")
     if scores:
         metadata["reference_minimum"] = scores["minimum"]
