@@ -87,6 +87,7 @@ def main() -> None:
     parser.add_argument("--hopper", type=Path, help="hopper-medium-expert in D4RL's layout")
     parser.add_argument("--runs", type=Path, default=Path("runs/learning"))
     parser.add_argument("--only", nargs="+", default=[], help="names of rows")
+    parser.add_argument("--shared", action="store_true", help="other processes run: say so")
     parser.add_argument("--table", action="store_true", help="only write the table")
     options = parser.parse_args()
     for row in ROWS:
@@ -127,6 +128,7 @@ def run(row: Row, options: argparse.Namespace) -> None:
         "data_score": scores["mean"],
         "data_best_score": scores["best"],
         "seconds": seconds,
+        "shared": options.shared,
         "processor": processor(),
         "date": time.strftime("%Y-%m-%d"),
     }
@@ -180,6 +182,7 @@ def line(row: Row, facts: dict[str, Any], evaluations: list[dict[str, Any]]) -> 
         float(np.mean([one["score_mean"] for one in curve[-5:]])) for curve in curves.values()
     ]
     minutes = "" if facts["seconds"] is None else f"{facts['seconds'] / 60:.1f}"
+    minutes += " (machine shared)" * (minutes != "" and facts["shared"])
     cells = (
         facts["data"],
         row.algorithm,
