@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -30,62 +31,58 @@ def assert_same_run(one: Path, other: Path) -> None:
         np.testing.assert_array_equal(first[name], second[name])
 
 
-FISHER = {
-    "algorithm": "fisher_brc",
-    "steps": 30,
-    "bc_pretraining_steps": 20,
-    "behavior_hidden": (8,),
-    "log_every": 7,
-    "checkpoint_every": 5,
-    "seeds": (0, 3),
-}
 CHILD = """
-    import os, signal, sys
+    import json, os, signal, sys
     import leeward
 
-    count = 0
+    todo, data, directory = sys.argv[1:4]
+    steps = []
 
-    def kill(row):
-        global count
-        count += 1
-        if count == int(sys.argv[3]):
+    def note(row):
+        steps.append(row["step"] + (20 if row["phase"] == "train" else 0))
+        if todo == str(len(steps)):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    leeward.train(
-        "fisher_brc", sys.argv[1], run_dir=sys.argv[2], on_metrics=kill, steps=30,
-        bc_pretraining_steps=20, behavior_hidden=(8,), log_every=7, checkpoint_every=5,
-        seeds=(0, 3), batch_size=8, hidden=(8,), quiet=True, logger=(),
-    )
+    if todo == "resume":
+        leeward.resume(directory, quiet=True, on_metrics=note)
+    else:
+        leeward.train(
+            "fisher_brc", data, run_dir=directory, on_metrics=note, steps=30,
+            bc_pretraining_steps=20, behavior_hidden=(8,), log_every=7, checkpoint_every=5,
+            seeds=(0, 3), batch_size=8, hidden=(8,), quiet=True, logger=(),
+        )
+    print(json.dumps(steps))
 """
 
 
+# Every part runs in a process of its own, as a run's parts do: in a process that has compiled much
+# else, XLA may order a sum differently, which is another last bit.
 # Lines come two at a time (two seeds): at 7, 14 and 20 of the first phase, then at 7, 14, 21, 28.
 def test_a_run_killed_at_any_moment_resumes_to_the_same_weights_and_metrics(
     tmp_path: Path, npz: Path
 ) -> None:
-    whole = train(tmp_path / "whole", npz, **FISHER)
-    for line in (3, 12):
+    assert child("whole", npz, tmp_path / "whole").returncode == 0
+    for line in ("3", "12"):
         killed = tmp_path / f"killed-{line}"
-        kill_at(line, npz, killed)
+        assert child(line, npz, killed).returncode == -signal.SIGKILL
         assert not (killed / "final").exists()
         newest = checkpoint.complete(killed / "checkpoints")[-1]
         done = checkpoint.manifest(newest)["updates"]
         assert done > 0
-        seen: list[dict[str, Any]] = []
-        leeward.resume(killed, quiet=True, on_metrics=lambda row, seen=seen: seen.append(row))
-        before = {"behavior": 0, "train": 20}
+        resumed = child("resume", npz, killed)
         # It did not start from zero again.
-        assert min(before[row["phase"]] + row["step"] for row in seen) > done
-        assert_same_run(whole, killed)
+        assert min(json.loads(resumed.stdout)) > done
+        assert_same_run(tmp_path / "whole", killed)
 
 
-def kill_at(line: int, npz: Path, killed: Path) -> None:
-    """Trains in another process that is killed outright when it writes a line."""
-    child = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(CHILD), str(npz), str(killed), str(line)],
+def child(todo: str, npz: Path, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Trains ("whole"), trains until it kills itself at a line of metrics, or resumes."""
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(CHILD), todo, str(npz), str(directory)],
         check=False,
+        stdout=subprocess.PIPE,
+        text=True,
     )
-    assert child.returncode == -signal.SIGKILL
 
 
 def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path, npz: Path) -> None:
