@@ -14,11 +14,13 @@ from pathlib import Path
 from leeward.algorithms import get_algorithm
 from leeward.collect import CollectOptions, OnlineOptions
 from leeward.commands.collect import OutputOptions
+from leeward.commands.compare import CompareOptions
 from leeward.commands.convert import ConvertOptions
 from leeward.commands.evaluate import EvaluateOptions
 from leeward.commands.inspect import InspectOptions
 from leeward.commands.parsing import DataOptions
 from leeward.commands.quickstart import QuickstartOptions
+from leeward.commands.report import ReportOptions
 from leeward.commands.reproduce import ReproduceOptions
 from leeward.commands.train import ResumeOptions, TrainOptions
 from leeward.commands.watch import WatchOptions
@@ -40,6 +42,8 @@ OPTIONS = {
     "convert": ConvertOptions,
     "convert-reduce": Reduction,
     "reproduce": ReproduceOptions,
+    "report": ReportOptions,
+    "compare": CompareOptions,
     "collect": CollectOptions,
     "collect-online": OnlineOptions,
     "collect-output": OutputOptions,

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from leeward.compare import compare
     from leeward.data.checks import inspect
     from leeward.data.dataset import Dataset
     from leeward.data.load import load_dataset
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     )
     from leeward.evaluate import evaluate
     from leeward.policy import Policy, load_policy
+    from leeward.report import report
     from leeward.run import Run
     from leeward.train import resume, train
 
@@ -46,10 +48,12 @@ _PLACES = {
     "SimulationError": "errors",
     "SpecError": "errors",
     "TrainingError": "errors",
+    "compare": "compare",
     "evaluate": "evaluate",
     "inspect": "data.checks",
     "load_dataset": "data.load",
     "load_policy": "policy",
+    "report": "report",
     "resume": "train",
     "train": "train",
 }
@@ -66,10 +70,12 @@ __all__ = [
     "SimulationError",
     "SpecError",
     "TrainingError",
+    "compare",
     "evaluate",
     "inspect",
     "load_dataset",
     "load_policy",
+    "report",
     "resume",
     "train",
 ]

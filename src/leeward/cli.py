@@ -19,6 +19,8 @@ COMMANDS = {
     "evaluate": Command("run a trained policy in its environment", "evaluate"),
     "watch": Command("watch a trained policy, in a window or as a video", "watch"),
     "inspect": Command("check whether data are fit to learn from", "inspect"),
+    "report": Command("put all that runs say on one page", "report"),
+    "compare": Command("say whether one method is better than another", "compare"),
     "convert": Command("write data in another format, a part of it, or repaired", "convert"),
     "collect": Command("make data with an online learner, a trained or a random policy", "collect"),
     "reproduce": Command("train a published row again and compare", "reproduce"),

@@ -33,6 +33,8 @@ class InspectOptions:
     """The environment the data comes from: its action box, step limit and reference returns."""
     json: bool = False
     """Print the report as JSON."""
+    plots: str | None = None
+    """Also draw returns, lengths, actions, rewards and states into this folder (SVG, PNG, CSV)."""
 
 
 def main(arguments: list[str]) -> int:
@@ -53,13 +55,21 @@ def main(arguments: list[str]) -> int:
     if registry.find(parsed.dataset) is not None:
         values.setdefault("d4rl_rows", "all")  # stored next observations are worth a look, too
     space = None if parsed.env is None else environment_spec(parsed.env).action
-    report = inspect(
-        load_dataset(parsed.dataset, env=parsed.env, action_space=space, strict=False, **values)
+    dataset = load_dataset(
+        parsed.dataset, env=parsed.env, action_space=space, strict=False, **values
     )
+    report = inspect(dataset)
+    drawn: list[str] = []
+    if parsed.plots is not None:
+        from leeward.report.doctor import plot_dataset  # takes a second to import
+
+        drawn = plot_dataset(dataset, parsed.plots)
     if parsed.json:
         print(json.dumps(report.to_json()))  # noqa: T201
     else:
         show(report)
+        if parsed.plots is not None:
+            print(f"plots: {parsed.plots} ({', '.join(drawn)})")  # noqa: T201
     return 2 if report.errors else 0
 
 
