@@ -143,7 +143,7 @@ def run(row: Row, options: argparse.Namespace) -> None:
 
 def leeward(*arguments: str) -> None:
     """The command, in a process of its own."""
-    subprocess.run([sys.executable, "-m", "leeward", *arguments], check=True)
+    subprocess.run([sys.executable, "-m", "leeward.cli", *arguments], check=True)
 
 
 def pendulum(runs: Path) -> Path:
