@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import h5py
 import minari
 import numpy as np
 import pytest
 from gymnasium import spaces
 from minari.data_collector import EpisodeBuffer
 
+from leeward.data.convert import write_file
 from leeward.data.load import load_dataset
 from leeward.errors import DataError, MissingExtra
 from leeward.types import Box, Discrete
@@ -65,6 +67,20 @@ def _stack(items: list[Any]) -> Any:
     if isinstance(items[0], dict):
         return {key: np.stack([item[key] for item in items]) for key in items[0]}
     return np.stack(items)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_images_are_read_and_written_once(tmp_path: Path) -> None:
+    screen = spaces.Box(0, 255, (21, 16, 3), np.uint8)
+    make("test/screen/expert-v0", observation_space=screen, action_space=spaces.Discrete(4))
+    dataset = load_dataset("test/screen/expert-v0", offline=True)
+    assert dataset.observation.dtype == np.uint8
+    assert dataset.observation.shape == (8, 21, 16, 3)
+    path = tmp_path / "screen.hdf5"
+    write_file(path, dataset)
+    assert load_dataset(path).content_hash() == dataset.content_hash()
+    with h5py.File(path) as file:
+        assert "next_observations" not in file
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

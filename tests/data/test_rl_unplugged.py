@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import tracemalloc
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
+from leeward.data.checks import inspect
 from leeward.data.dataset import Dataset
 from leeward.data.load import load_dataset
 from leeward.data.rl_unplugged import convert_shard, fault_summary
 from leeward.data.rl_unplugged_frames import read_batches
+from leeward.data.rl_unplugged_jobs import ShardOptions, convert_shards
 from leeward.data.rl_unplugged_shards import Shard
 from leeward.errors import DataError
 from leeward.types import Discrete
@@ -140,6 +143,31 @@ def test_the_d4rl_layout_is_what_tianshou_loads(tmp_path: Path, steps: list[Step
             assert (file[key].shape, file[key].dtype) == (shape, dtype)
             assert file[key].compression == "gzip"
             np.testing.assert_array_equal(file[key][()], np.array(values, dtype))
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_the_data_doctor_finds_nothing_wrong_with_whole_shards(
+    tmp_path: Path, steps: list[Step], shuffle: bool
+) -> None:
+    order = np.random.default_rng(1).permutation(len(steps)) if shuffle else range(len(steps))
+    convert_shard(shard_of(tmp_path, [steps[i] for i in order]), tmp_path / "out.hdf5")
+    found = inspect(load_dataset(tmp_path / "out.hdf5")).findings
+    assert {one.code for one in found if one.severity != "info"} == {"tiny_data"}
+
+
+def test_a_process_that_dies_is_told(
+    tmp_path: Path, steps: list[Step], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: object, **__: object) -> None:
+        raise BrokenProcessPool
+
+    monkeypatch.setattr("leeward.data.rl_unplugged_jobs.convert_shard", dies)
+    job = (shard_of(tmp_path, steps), tmp_path / "out.hdf5")
+    ((_, outcome),) = convert_shards([job], ShardOptions())
+    assert str(outcome) == (
+        f"{job[0].path}: a process at work on it died, perhaps for want of memory: try again with "
+        "fewer --processes; what is done is kept"
+    )
 
 
 def test_two_processes_make_the_same_file(tmp_path: Path, steps: list[Step]) -> None:

@@ -72,7 +72,7 @@ def decode_png(png: bytes) -> np.ndarray:
         image = Image.frombytes("L", (SIDE, SIDE), b"".join(packed), "zip", "L", 0)
     except (struct.error, ValueError, OSError) as error:
         raise DataError(f"a frame is a damaged PNG image ({error})") from error
-    return np.asarray(image)
+    return np.frombuffer(image.tobytes(), np.uint8).reshape(SIDE, SIDE)
 
 
 def decode_all(pngs: list[bytes]) -> tuple[np.ndarray, list[tuple[int, str]]]:

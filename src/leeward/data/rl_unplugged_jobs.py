@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -14,7 +15,7 @@ from leeward.data.rl_unplugged import Advance, Converted, convert_shard
 from leeward.data.rl_unplugged_frames import ignore_interrupts
 from leeward.data.rl_unplugged_rows import Layout
 from leeward.data.rl_unplugged_shards import Shard, fetch_shard
-from leeward.errors import LeewardError
+from leeward.errors import DataError, LeewardError
 
 Job = tuple[Shard, Path]
 """A shard, and the file to make of it."""
@@ -68,7 +69,10 @@ def convert_shards(
     try:
         running = {pool.submit(_in_process, job, options): job for job in jobs}
         for done in as_completed(running):
-            yield running[done], done.result()
+            try:
+                yield running[done], done.result()
+            except BrokenProcessPool:
+                yield running[done], _died(running[done])
     finally:
         stop.set()
         pool.shutdown(cancel_futures=True)
@@ -95,6 +99,15 @@ def _outcome(
         )
     except LeewardError as error:
         return error
+    except BrokenProcessPool:  # one that decoded
+        return _died(job)
+
+
+def _died(job: Job) -> DataError:
+    return DataError(
+        f"{job[0].name}: a process at work on it died, perhaps for want of memory: try again with "
+        "fewer --processes; what is done is kept"
+    )
 
 
 def _prepare(stop: Event) -> None:

@@ -30,8 +30,8 @@ from leeward.errors import DataError, DiskError
 CHUNK_BYTES = 2**18
 """Bytes of one chunk; ours: HDF5's chunk cache holds several, and gzip gains nothing from more."""
 
-_LEVEL = 1
-"""zlib's level; ours: on Atari frames 6 is three times slower and saves a tenth of the file."""
+_LEVEL = 6
+"""zlib's level; ours: Pong's frames take 61 bytes and 24 µs each, with level 1 111 and 11."""
 _AHEAD = 16  # chunks that wait for a compressing thread at most; ours: 4 MiB
 _SPARE = 2**20  # bytes that a file needs besides its chunks; ours, generous
 
