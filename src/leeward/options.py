@@ -44,8 +44,9 @@ class RunOptions:
     """No progress view."""
     best_fraction: float = 1.0
     """Train on this share of episodes only, those with the highest return (0.1: 10 % BC)."""
-    reward_transform: Literal["none", "return-range"] = "none"
-    """return-range: rewards times 1,000 / (largest − least return), as IQL has for locomotion."""
+    reward_transform: Literal["none", "return-range", "sign"] = "none"
+    """return-range: rewards times 1,000 / (largest − least return), as IQL has for locomotion;
+    sign: −1, 0 or 1, as is usual for Atari."""
     reward_scale: float = 1.0
     """Rewards are multiplied by this in training (evaluation counts the environment's own)."""
     reward_shift: float = 0.0

@@ -34,6 +34,17 @@ def test_the_range_of_returns_becomes_a_thousand() -> None:
     assert changed.reward.dtype == np.float32
 
 
+def test_signs_are_all_that_is_left_of_rewards() -> None:
+    data = two_episodes(second=-7.0)
+    changed = reward_transform(data, "sign", scale=2.0)
+    np.testing.assert_array_equal(changed.reward, [2, 2, 2, -2])
+    assert changed.metadata["raw_return_mean"] == data.episode_returns().mean()
+    assert changed.metadata["notes"] == [
+        "one",
+        "rewards transformed: their sign alone, times 2 in all",
+    ]
+
+
 def test_scale_and_shift_come_after_the_range() -> None:
     shifted = reward_transform(two_episodes(), shift=-1.0)
     np.testing.assert_array_equal(shifted.reward, [0, 0, 1, 2])
@@ -113,7 +124,7 @@ def test_a_run_keeps_its_transform_and_goes_on_with_it(
         ({"reward_shift": float("nan")}, "--reward-shift must be a finite number, got nan"),
         (
             {"reward_transform": "log"},
-            "setting 'reward_transform' must be one of none, return-range, got 'log'",
+            "setting 'reward_transform' must be one of none, return-range, sign, got 'log'",
         ),
     ],
 )

@@ -10,7 +10,7 @@ import numpy as np
 from leeward.data.dataset import Dataset
 from leeward.errors import DataError
 
-RewardTransform = Literal["none", "return-range"]
+RewardTransform = Literal["none", "return-range", "sign"]
 RETURN_RANGE = 1_000.0
 """The span of returns after "return-range" (IQL's train_offline.py; its tasks last 1,000 steps)."""
 
@@ -18,7 +18,7 @@ RETURN_RANGE = 1_000.0
 def reward_transform(
     dataset: Dataset, transform: RewardTransform = "none", scale: float = 1.0, shift: float = 0.0
 ) -> Dataset:
-    """The data with rewards scale · (range factor · reward) + shift.
+    """The data with rewards scale · (range factor · reward) + shift, or of the reward's sign.
 
     The metadata keep `raw_return_mean`, the mean return of the rewards as logged, and
     `reward_transform`, the arguments; `notes` say what was done.
@@ -26,7 +26,8 @@ def reward_transform(
     Args:
         dataset: the data; it is returned as it is where nothing is to be done.
         transform: "return-range" multiplies rewards by 1,000 / (largest − least return of an
-            episode), as IQL does for locomotion (arXiv 2110.06169).
+            episode), as IQL does for locomotion (arXiv 2110.06169); "sign" makes them −1, 0 or 1,
+            as DQN does for Atari (Mnih et al. 2015).
         scale: a factor (ReBRAC: 100 for AntMaze, as LAPO).
         shift: added last (IQL: −1 for AntMaze).
 
@@ -36,6 +37,7 @@ def reward_transform(
     if (transform, scale, shift) == ("none", 1.0, 0.0):
         return dataset
     returns = dataset.episode_returns()
+    reward = dataset.reward.astype(np.float64)
     factor, said = float(scale), []
     if transform == "return-range":
         span = float(returns.max() - returns.min())
@@ -47,10 +49,13 @@ def reward_transform(
             )
         factor *= RETURN_RANGE / span
         said.append(f"a range of returns of {span:g} becomes {RETURN_RANGE:g}")
+    elif transform == "sign":
+        reward = np.sign(reward)
+        said.append("their sign alone")
     said.append(f"times {factor:g} in all")
     if shift:
         said.append(f"then {shift:+g}")
-    reward = (factor * dataset.reward.astype(np.float64) + shift).astype(np.float32)
+    reward = (factor * reward + shift).astype(np.float32)
     return dataclasses.replace(dataset, reward=reward).with_metadata(
         raw_return_mean=float(returns.mean()),
         reward_transform={"transform": transform, "scale": float(scale), "shift": float(shift)},
