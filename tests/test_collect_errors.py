@@ -31,7 +31,8 @@ def message(kind: type[Exception], *given: Any) -> str:
     [
         (
             {"policy": "sca"},
-            "unknown --policy 'sca'. Did you mean sac? It is sac, random, or a run directory",
+            "unknown --policy 'sca'. Did you mean sac? It is sac, qrdqn, random, or a run "
+            "directory",
         ),
         (
             {"policy": "random", "dataset": ("expert",)},
@@ -121,7 +122,7 @@ def test_sac_refuses_discrete_actions(tmp_path: Path) -> None:
     text = message(SpecError, CORRIDOR, tmp_path, CollectOptions(), ONLINE)
     assert text == (
         "environment LeewardTest/Corridor-v0 has discrete actions, and sac learns continuous ones: "
-        "use --policy random, or a run that was trained in it"
+        "use --policy qrdqn, random, or a run that was trained in it"
     )
 
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import jax
 import numpy as np
 
 from leeward.policy import Policy
 from leeward.replay import explore
-from leeward.rollout import Behavior, Columns
+from leeward.rollout import Behavior
 from leeward.types import Box, Discrete
-
-Gather = Callable[[str, Behavior, int, bool], Columns]
-"""Lets a behavior act: (what it is called, behavior, rows, whether it is disturbed) → the rows."""
 
 
 def random_behavior(space: Box | Discrete, seed: int) -> Behavior:
@@ -39,6 +34,11 @@ def sampling_behavior(policy: Policy, seed: int) -> Behavior:
         return np.clip((low + high) / 2 + unit * ((high - low) / 2), low, high)
 
     return act
+
+
+def greedy_behavior(policy: Policy) -> Behavior:
+    """The policy's own, deterministic actions."""
+    return lambda observation, step: policy(observation)
 
 
 def disturbed(

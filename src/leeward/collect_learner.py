@@ -10,7 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from leeward.behaviors import Gather, random_behavior, sampling_behavior
+from leeward.behaviors import (
+    Behavior,
+    greedy_behavior,
+    random_behavior,
+    sampling_behavior,
+)
 from leeward.collect_plan import Plan
 from leeward.data.registry import ReferenceScores, reference_scores
 from leeward.environments import environment_spec
@@ -18,9 +23,10 @@ from leeward.errors import CheckpointError, ConfigError
 from leeward.evaluate import evaluate
 from leeward.loop import interruptions
 from leeward.online import Training
+from leeward.online_qrdqn import DiscreteTraining, QRDQNOptions
 from leeward.policy import Policy, load_policy
 from leeward.progress import View
-from leeward.rollout import Columns, concatenate, roll_out
+from leeward.rollout import Columns, roll_out
 from leeward.run import write_json
 
 REFERENCE_EPISODES = 100
@@ -36,14 +42,14 @@ class Learned(NamedTuple):
     """The policy with the best evaluation."""
     medium: Policy
     """The one whose evaluation is nearest to a third of the expert's, 0 being random."""
-    saw: Columns
-    """Every step that it made."""
+    saw: Columns | None
+    """Every step that it made, where the learner keeps them."""
     scores: ReferenceScores | None
     """Published ones, else random and expert as measured; None if it learned nothing."""
 
 
 def train_learner(plan: Plan, view: View) -> Learned:
-    """Trains SAC, or what is left of it, in `plan.training`.
+    """Trains the plan's learner, or what is left of it, in `plan.training`.
 
     Raises:
         ConfigError: another training lies there, or the options do not fit.
@@ -51,9 +57,11 @@ def train_learner(plan: Plan, view: View) -> Learned:
     """
     claim(plan)
     with interruptions() as interrupted:
-        training = Training(
-            plan.env, plan.online, plan.options.seed, plan.training, view, interrupted
-        )
+        shared = plan.options.seed, plan.training, view, interrupted
+        if isinstance(plan.online, QRDQNOptions):
+            training = DiscreteTraining(plan.env, plan.online, *shared)
+        else:
+            training = Training(plan.env, plan.online, *shared)
         with contextlib.closing(training):
             training.go()
     known = reference_scores(plan.name)
@@ -62,7 +70,7 @@ def train_learner(plan: Plan, view: View) -> Learned:
     return Learned(
         expert,
         medium,
-        training.saw(),
+        training.saw() if isinstance(training, Training) else None,
         known or own_scores(plan, view, minimum, expert),
     )
 
@@ -112,38 +120,55 @@ def choose_policies(directory: Path, minimum: float) -> tuple[Policy, Policy]:
     return policies[best], policies[int(np.argmin(np.abs(means[: best + 1] - third)))]
 
 
-def learned_columns(
-    learned: Learned, quality: str, transitions: int, seed: int, gather: Gather
-) -> tuple[Columns, str]:
-    """The rows of one quality, and how they came about.
+class Part(NamedTuple):
+    """Rows that one behavior makes."""
+
+    name: str
+    behavior: Behavior
+    transitions: int
+    disturb: bool
+    """Whether noise and random actions are put on it."""
+
+
+def learned_columns(learned: Learned, quality: str) -> tuple[Columns, str] | None:
+    """The rows of a replay, and how they came about; None for what a policy has yet to make."""
+    saw, medium = learned.saw, learned.medium
+    if quality == "full-replay" and saw is not None:
+        return saw, f"all that SAC saw in {len(saw.reward)} steps"
+    if quality == "replay" and saw is not None:
+        return until(saw, medium.run.step), f"all that SAC saw in its first {medium.run.step} steps"
+    return None
+
+
+def learned_parts(
+    learned: Learned, quality: str, transitions: int, seed: int
+) -> tuple[list[Part], str]:
+    """Who makes the rows of a quality, one after another, and how to say so.
 
     Args:
         learned: the training's outcome.
         quality: which data set.
-        transitions: how many rows, where a policy makes them.
+        transitions: how many rows in all.
         seed: of the policies' samples.
-        gather: lets a behavior act.
     """
-    expert, medium, saw = learned.expert, learned.medium, learned.saw
-
-    def sampled(policy: Policy, name: str, count: int) -> Columns:
-        return gather(name, sampling_behavior(policy, seed), count, True)
-
-    if quality == "full-replay":
-        return saw, f"all that SAC saw in {len(saw.reward)} steps"
-    if quality == "replay":
-        return until(saw, medium.run.step), f"all that SAC saw in its first {medium.run.step} steps"
+    expert, medium = learned.expert, learned.medium
     if quality == "random":
         behavior = random_behavior(medium.spec.action, seed)
-        return gather("random", behavior, transitions, False), "uniformly random actions"
-    described = [f"SAC after {policy.run.step} steps" for policy in (medium, expert)]
+        return [Part("random", behavior, transitions, False)], "uniformly random actions"
+    samples = expert.algorithm.name == "sac"
+    learner, manner = ("SAC", "sampled") if samples else ("QR-DQN", "greedy")
+
+    def part(policy: Policy, name: str, count: int) -> Part:
+        behavior = sampling_behavior(policy, seed) if samples else greedy_behavior(policy)
+        return Part(name, behavior, count, True)
+
+    described = [f"{learner} after {policy.run.step} steps" for policy in (medium, expert)]
     if quality == "medium-expert":
         half = transitions // 2
-        parts = [sampled(medium, "medium", half), sampled(expert, "expert", transitions - half)]
-        return concatenate(parts), f"{described[0]} ({half} rows), then {described[1]}, sampled"
+        parts = [part(medium, "medium", half), part(expert, "expert", transitions - half)]
+        return parts, f"{described[0]} ({half} rows), then {described[1]}, {manner}"
     policy = expert if quality == "expert" else medium
-    text = f"{described[policy is expert]}, sampled"
-    return sampled(policy, quality, transitions), text
+    return [part(policy, quality, transitions)], f"{described[policy is expert]}, {manner}"
 
 
 def until(columns: Columns, step: int) -> Columns:

@@ -10,9 +10,12 @@ from pathlib import Path
 from leeward.environments import EnvironmentSource, environment_id
 from leeward.errors import ConfigError, DataError, did_you_mean
 from leeward.online import OnlineOptions
+from leeward.online_qrdqn import QRDQNOptions
 
 QUALITIES = ("expert", "medium", "replay", "full-replay", "medium-expert", "random")
 """What an online learner gives."""
+LEARNERS = ("sac", "qrdqn")
+"""Policies that are trained first."""
 
 
 @dataclass(frozen=True)
@@ -20,10 +23,11 @@ class CollectOptions:
     """What is collected."""
 
     policy: str = "sac"
-    """Who acts: sac (an online learner, trained first), random, or a run directory."""
+    """Who acts: sac or qrdqn (online learners of continuous and of discrete actions, trained
+    first), random, or a run directory."""
     dataset: tuple[str, ...] = ()
-    """Qualities to write, for sac: expert (the default), medium, replay (all that it saw until
-    medium), full-replay, medium-expert, random; one file each."""
+    """Qualities to write, for online learners: expert (the default), medium, replay (all that it
+    saw until medium; sac only), full-replay (sac only), medium-expert, random; one file each."""
     transitions: int = 1_000_000
     """Transitions of a data set; the replays have as many as the learner saw."""
     noise: float = 0.0
@@ -45,7 +49,7 @@ class Plan:
     env: EnvironmentSource
     out: Path
     options: CollectOptions
-    online: OnlineOptions
+    online: OnlineOptions | QRDQNOptions
 
     @property
     def name(self) -> str:
@@ -124,7 +128,13 @@ def check_options(options: CollectOptions) -> tuple[str, ...]:
         raise ConfigError(f"--epsilon must lie between 0 and 1, got {options.epsilon}")
     if not 0 <= options.seed < 2**32:
         raise ConfigError(f"--seed must lie between 0 and 4294967295, got {options.seed}")
-    if options.policy == "sac":
+    if options.policy == "qrdqn":
+        for quality in options.dataset:
+            if quality in ("replay", "full-replay"):
+                raise ConfigError(
+                    f"--dataset {quality} needs --policy sac: qrdqn keeps its latest steps only"
+                )
+    if options.policy in LEARNERS:
         return options.dataset or ("expert",)
     return (_check_given_policy(options),)
 
@@ -143,7 +153,7 @@ def _check_given_policy(options: CollectOptions) -> str:
     if not Path(options.policy).exists():
         raise ConfigError(
             f"unknown --policy '{options.policy}'."
-            f"{did_you_mean(options.policy, ('sac', 'random'))} "
-            "It is sac, random, or a run directory"
+            f"{did_you_mean(options.policy, (*LEARNERS, 'random'))} "
+            "It is sac, qrdqn, random, or a run directory"
         )
     return "policy"

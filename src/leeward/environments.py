@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
+from leeward import atari
 from leeward.data import registry
-from leeward.errors import MissingExtra, SimulationError, SpecError, did_you_mean
+from leeward.errors import LeewardError, MissingExtra, SimulationError, SpecError, did_you_mean
 from leeward.types import Box, Discrete, Spec
 
 EnvironmentSource = str | Callable[..., gymnasium.Env]
@@ -241,9 +242,14 @@ def _make_by_id(name: str, render_mode: str | None) -> gymnasium.Env[Any, Any]:
             f"({_reason(error)})"
         ) from error
     try:
+        game = atari.find_game(name)
+        if game is not None:
+            return atari.AtariGame(game, render_mode)
         with _without_version_warnings():
             # Shapes and numbers are checked where episodes run, at less cost in every step.
             return gymnasium.make(name, disable_env_checker=True, **_render_argument(render_mode))
+    except LeewardError:
+        raise
     except Exception as error:  # an environment's own code may raise anything
         registered = name.rpartition(":")[2]
         if registered not in gymnasium.registry:
@@ -285,7 +291,15 @@ def _advice(name: str) -> str:
     entry = registry.find(name)
     if entry is not None and entry.env is not None:
         return f" That is a data set; its environment is {entry.env}"
-    return did_you_mean(name, sorted(_available(), reverse=True)) or (
+    options = _available()
+    if not _PLUGINS[0].pattern.search(name):  # else Hopper would be taken for the game Gopher
+        atari_module = _PLUGINS[0].module
+        options = [
+            n
+            for n in options
+            if not str(gymnasium.registry[n].entry_point).startswith(atari_module)
+        ]
+    return did_you_mean(name, sorted(options, reverse=True)) or (
         " Environments: leeward list environments"
     )
 

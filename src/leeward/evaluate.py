@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from leeward import atari
 from leeward.data.registry import normalized_score
 from leeward.environments import (
     EnvironmentSource,
@@ -161,6 +162,8 @@ class Evaluator:
         """That many environments, made where there are fewer."""
         while len(self._made) < count:
             made = make_environment(self._env, render_mode=self._render_mode)
+            if atari.find_game(self._env) is not None:
+                made = atari.RandomActions(made, atari.EVALUATION_EPSILON)
             self._made.append(made if self._wrapper is None else self._wrapper(made))
         return self._made[:count]
 

@@ -298,7 +298,7 @@ def learnable(simulator: Simulator) -> Spec:
     if not isinstance(known.action, Box):
         raise SpecError(
             f"environment {simulator.name} has discrete actions, and sac learns continuous ones: "
-            "use --policy random, or a run that was trained in it"
+            "use --policy qrdqn, random, or a run that was trained in it"
         )
     if len(known.observation_shape) != 1 or known.observation_dtype == "uint8":
         raise SpecError(

@@ -39,10 +39,7 @@ def test_signs_are_all_that_is_left_of_rewards() -> None:
     changed = reward_transform(data, "sign", scale=2.0)
     np.testing.assert_array_equal(changed.reward, [2, 2, 2, -2])
     assert changed.metadata["raw_return_mean"] == data.episode_returns().mean()
-    assert changed.metadata["notes"] == [
-        "one",
-        "rewards transformed: their sign alone, times 2 in all",
-    ]
+    assert changed.metadata["notes"][-1] == "rewards transformed: their sign alone, times 2 in all"
 
 
 def test_scale_and_shift_come_after_the_range() -> None:

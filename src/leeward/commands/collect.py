@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 
 from rich.console import Console
@@ -9,6 +10,7 @@ from rich.table import Table
 
 from leeward.collect import Collected, CollectOptions, OnlineOptions, collect
 from leeward.commands.parsing import flags_of, parse, pick, positional
+from leeward.online_qrdqn import QRDQNOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,11 +25,15 @@ class OutputOptions:
 
 def main(arguments: list[str]) -> int:
     """Collects, and prints what was written."""
+    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    early.add_argument("--policy")
+    learner = early.parse_known_args(arguments)[0].policy
+    training = QRDQNOptions if learner == "qrdqn" else OnlineOptions
     parsed = parse(
         [
             positional("env", "a Gymnasium environment (leeward list environments)"),
             *flags_of(CollectOptions),
-            *flags_of(OnlineOptions),
+            *flags_of(training),
             *flags_of(OutputOptions),
         ],
         arguments,
@@ -38,7 +44,7 @@ def main(arguments: list[str]) -> int:
         parsed.env,
         parsed.out,
         pick(CollectOptions, parsed),
-        pick(OnlineOptions, parsed),
+        pick(training, parsed),
         quiet=parsed.quiet,
     )
     Console().print(collected_table(written))

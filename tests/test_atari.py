@@ -1,0 +1,157 @@
+"""Atari games with the standard preprocessing, where the games are installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+
+import leeward
+from leeward import atari
+from leeward.algorithms import qrdqn
+from leeward.collect import CollectOptions, collect
+from leeward.data.registry import normalized_score
+from leeward.data.sampling import fit_scaling, gather, to_device
+from leeward.environments import environment_spec, make_environment
+from leeward.errors import SimulationError
+from leeward.evaluate import Evaluator
+from leeward.policy import Policy, TrainedRun
+from leeward.types import Discrete
+
+pytest.importorskip("ale_py", reason="the games are an extra: pip install 'leeward[atari]'")
+PONG = "PongNoFrameskip-v4"
+
+
+@pytest.fixture(scope="module")
+def game() -> gymnasium.Env:
+    return make_environment(PONG)
+
+
+def test_observations_are_four_gray_frames(game: gymnasium.Env) -> None:
+    spec = environment_spec(PONG)
+    assert spec.observation_shape == (4, 84, 84)
+    assert spec.observation_dtype == "uint8"
+    assert spec.action == Discrete(6)
+    first, _ = game.reset(seed=3)
+    assert all(np.array_equal(first[0], first[i]) for i in range(1, 4))
+    second, reward, termination, truncation, _ = game.step(2)
+    np.testing.assert_array_equal(second[:3], first[1:])
+    assert not np.array_equal(second[3], first[3])
+    assert (reward, termination, truncation) == (0.0, False, False)
+
+
+def test_an_episode_is_fixed_by_its_seed_and_starts_differ(game: gymnasium.Env) -> None:
+    def frames(seed: int) -> np.ndarray:
+        game.reset(seed=seed)
+        return np.stack([game.step(action % 6)[0][3] for action in range(30)])
+
+    first = frames(7)
+    np.testing.assert_array_equal(first, frames(7))
+    assert not np.array_equal(first, frames(8))  # another number of no-op steps
+    other = make_environment(PONG)
+    other.reset(seed=7)
+    assert np.array_equal(other.step(0)[0][3], first[0])
+
+
+def test_ids_say_whether_actions_stick() -> None:
+    make_environment(PONG).close()  # imports the games
+    assert atari.find_game(PONG) == atari.Game("pong", 0.0)
+    assert atari.find_game("ALE/Pong-v5") == atari.Game("pong", 0.25)
+    assert atari.find_game("SpaceInvadersNoFrameskip-v4") == atari.Game("space_invaders", 0.0)
+    assert atari.find_game("Pong-v4") is None
+    assert atari.find_game("NothingNoFrameskip-v4") is None
+    assert atari.find_game(lambda: make_environment(PONG)) is None
+
+
+def test_scores_are_normalized_by_random_and_human_play() -> None:
+    found = normalized_score(PONG, [-20.7, 14.6])
+    assert found is not None
+    np.testing.assert_allclose(found, [0.0, 100.0], atol=0.1)
+    other = normalized_score("ALE/Breakout-v5", 31.8 - 1.7 + 1.7)
+    assert other is not None
+    np.testing.assert_allclose(other, 100 * (31.8 - 1.7) / (30.5 - 1.7), rtol=1e-2)
+
+
+def test_a_window_is_refused() -> None:
+    with pytest.raises(SimulationError) as error:
+        make_environment(PONG, render_mode="human")
+    assert str(error.value) == "Atari games have no window here: watch them with --video FILE"
+    shown = make_environment(PONG, render_mode="rgb_array")
+    shown.reset(seed=0)
+    picture = shown.render()
+    assert isinstance(picture, np.ndarray)
+    assert picture.shape == (336, 336, 3)
+
+
+def test_a_share_of_the_actions_is_random() -> None:
+    class Recorder(gymnasium.Env):
+        action_space = gymnasium.spaces.Discrete(10)
+        observation_space = gymnasium.spaces.Discrete(1)
+
+        def reset(self, **given: object) -> tuple[int, dict]:  # type: ignore[override]
+            super().reset(seed=5)
+            return 0, {}
+
+        def step(self, action: int) -> tuple[int, float, bool, bool, dict]:
+            return 0, float(action), False, False, {}
+
+    env = atari.RandomActions(Recorder(), 0.25)
+    env.reset()
+    taken = np.array([env.step(0)[1] for _ in range(2000)])
+    assert (taken != 0).mean() == pytest.approx(0.25 * 0.9, abs=0.03)
+
+
+def test_collected_frames_make_the_game_s_observations(tmp_path: Path) -> None:
+    """Every frame is stored once; stacks by index equal those of the game, bit for bit."""
+    options = CollectOptions(policy="random", transitions=600, seed=4)
+    (one,) = collect(PONG, tmp_path / "pong.hdf5", options)
+    data = leeward.load_dataset(one.path)
+    assert data.frame_stack == 4
+    assert data.observation.shape[1:] == (84, 84)
+    assert data.transitions == 600
+    assert data.metadata["env"] == PONG
+    assert data.action_space == Discrete(6)
+    np.testing.assert_allclose(data.episode_returns(), one.returns)
+    device = to_device(data, fit_scaling(data, True))
+    batch = gather(device, jax.numpy.arange(600), 0.99)
+    env = make_environment(PONG)
+    from leeward.collect import EPISODES_OF
+    from leeward.evaluate import episode_seed
+
+    observation, _ = env.reset(seed=episode_seed(EPISODES_OF["random"], 4, 0))
+    for row in range(600):
+        np.testing.assert_array_equal(batch.observation[row], observation)
+        observation, reward, ended, _, _ = env.step(int(batch.action[row]))
+        np.testing.assert_array_equal(batch.next_observation[row], observation)
+        assert batch.reward[row] == reward
+        if ended:
+            assert batch.termination[row] == 1.0
+            break
+
+
+def test_a_policy_plays_whole_games() -> None:
+    spec = environment_spec(PONG)
+    config = qrdqn.Config(hidden=(4,), quantiles=2)
+    policy_spec = leeward.Dataset.from_arrays(
+        np.zeros((3, 4, 84, 84), np.uint8),
+        np.zeros(3, int),
+        np.zeros(3),
+        np.zeros(3, bool),
+        action_count=6,
+    )
+    state = qrdqn.init(config, policy_spec.spec, jax.random.key(0))
+    scaling = fit_scaling(policy_spec, False)
+    policy = Policy(qrdqn.ALGORITHM, config, policy_spec.spec, scaling, state.network, _run())
+    assert policy_spec.spec.observation_shape == spec.observation_shape
+    with Evaluator(PONG, episodes=1) as evaluator:
+        result = evaluator.evaluate(policy.stack())
+    assert -21.0 <= result.returns[0, 0] <= 0.0
+    assert result.lengths[0, 0] > 700
+    assert result.scores is not None
+
+
+def _run() -> TrainedRun:
+    return TrainedRun(0, {}, 1)
