@@ -21,8 +21,8 @@ def slow_convolution(image: np.ndarray, layer: Convolution) -> np.ndarray:
     """The definition, window by window; the weight's rows are blocks, then pixels in them."""
     size, stride, blocks = layer.size, layer.stride, layer.size // layer.stride
     batch, rows, columns, channels = image.shape
-    weight = np.asarray(layer.weight).reshape(blocks, blocks, stride, stride, channels, -1)
-    kernel = weight.transpose(0, 2, 1, 3, 4, 5).reshape(size, size, channels, -1)
+    weight = np.asarray(layer.weight).reshape(blocks, blocks, channels, stride, stride, -1)
+    kernel = weight.transpose(0, 3, 1, 4, 2, 5).reshape(size, size, channels, -1)
     output = np.zeros(
         (batch, (rows - size) // stride + 1, (columns - size) // stride + 1, kernel.shape[-1])
     )
@@ -39,14 +39,13 @@ def test_a_convolution_equals_its_definition(size: int, stride: int, rows: int) 
     weight = jnp.asarray(draw.normal(size=(size * size * 2, 3)), jnp.float32)
     layer = Convolution(weight, jnp.asarray([1.0, 2.0, 3.0]), size, stride)
     image = draw.normal(size=(2, rows, rows + 1, 2)).astype(np.float32)
-    np.testing.assert_allclose(
-        layer(jnp.asarray(image)), slow_convolution(image, layer), rtol=1e-4, atol=1e-4
-    )
+    found = layer(jnp.asarray(image.transpose(3, 1, 2, 0))).transpose(3, 1, 2, 0)
+    np.testing.assert_allclose(found, slow_convolution(image, layer), rtol=1e-4, atol=1e-4)
 
 
 def test_gradients_reach_image_and_weights() -> None:
     draw = np.random.default_rng(0)
-    image = jnp.asarray(draw.normal(size=(1, 6, 6, 1)), jnp.float32)
+    image = jnp.asarray(draw.normal(size=(1, 6, 6, 2)), jnp.float32)
     weight = jnp.asarray(draw.normal(size=(16, 2)), jnp.float32)
 
     def total(weight: jax.Array, image: jax.Array) -> jax.Array:
@@ -85,7 +84,7 @@ def test_frames_colors_and_single_images_are_told_apart(key: PRNGKey) -> None:
 def test_bytes_are_scaled_to_one(key: PRNGKey) -> None:
     encoder, _ = make_encoder(image_spec(1, 36, 36), key)
     assert isinstance(encoder, NatureEncoder)
-    features = jnp.full((1, 36, 36, 1), 51 / 255, jnp.float32)
+    features = jnp.full((1, 36, 36, 1), 51 / 255, jnp.float32)  # [channels, rows, columns, B]
     for layer in encoder.layers:
         features = jax.nn.relu(layer(features))
     found = encoder(jnp.full((1, 1, 36, 36), 51, jnp.uint8))

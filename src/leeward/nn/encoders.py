@@ -38,20 +38,21 @@ class Convolution(eqx.Module):
     """A square convolution without padding; its stride divides its size.
 
     The image is cut into blocks of stride × stride pixels, so that a patch is a few whole blocks.
+    The batch is the last axis: whatever is moved lies together in memory.
     """
 
     weight: Float[Array, "patch out"]
-    """Rows: block row, block column, row and column in the block, channel."""
+    """Rows: block row, block column, channel, row and column in the block."""
     bias: Float[Array, " out"]
     size: int = eqx.field(static=True)
     stride: int = eqx.field(static=True)
 
-    def __call__(self, image: Float[Array, "B rows columns in"]) -> Float[Array, "B r c out"]:
-        """[B, rows, columns, channels] → the same with (rows − size) // stride + 1 rows."""
+    def __call__(self, image: Float[Array, "in rows columns B"]) -> Float[Array, "out r c B"]:
+        """[channels, rows, columns, B] → the same with (rows − size) // stride + 1 rows."""
         patch = patches(image, self.size, self.stride)
-        output = patch.reshape(-1, patch.shape[-1]) @ self.weight
-        output = output + jnp.broadcast_to(self.bias, output.shape)
-        return output.reshape(*patch.shape[:-1], -1)
+        output = self.weight.T @ patch.reshape(patch.shape[0], -1)
+        output = output + jnp.broadcast_to(self.bias[:, None], output.shape)
+        return output.reshape(-1, *patch.shape[1:])
 
 
 class NatureEncoder(eqx.Module):
@@ -66,35 +67,38 @@ class NatureEncoder(eqx.Module):
         leading = observation.shape[:-axes]
         image = observation.reshape(-1, *observation.shape[-axes:])
         if self.layout == "HW":
-            image = image[..., None]
-        elif self.layout == "CHW":
-            image = image.transpose(0, 2, 3, 1)
-        features = image.astype(jnp.float32) / 255.0
+            image = image[:, None]
+        elif self.layout == "HWC":
+            image = image.transpose(0, 3, 1, 2)
+        features = image.transpose(1, 2, 3, 0).astype(jnp.float32) / 255.0
         for layer in self.layers:
             features = jax.nn.relu(layer(features))
-        return features.reshape(*leading, -1)
+        size = features.size // image.shape[0]
+        return features.reshape(size, -1).T.reshape(*leading, size)
 
 
 Encoder = Identity | NatureEncoder
 
 
 def patches(
-    image: Float[Array, "B rows columns in"], size: int, stride: int
-) -> Float[Array, "B r c patch"]:
-    """All patches that a convolution sees, each as one row of numbers."""
-    batch, rows, columns, channels = image.shape
+    image: Float[Array, "in rows columns B"], size: int, stride: int
+) -> Float[Array, "patch r c B"]:
+    """All patches that a convolution sees, the numbers of each along the first axis."""
+    channels, rows, columns, batch = image.shape
     blocks = size // stride
     row_count, column_count = (rows - size) // stride + 1, (columns - size) // stride + 1
     down, across = row_count + blocks - 1, column_count + blocks - 1
     image = image[:, : down * stride, : across * stride]
-    image = image.reshape(batch, down, stride, across, stride, channels)
-    image = image.transpose(0, 1, 3, 2, 4, 5).reshape(batch, down, across, -1)
+    image = image.reshape(channels, down, stride, across, stride, batch)
+    image = image.transpose(0, 2, 4, 1, 3, 5).reshape(-1, down, across, batch)
+    # Else the copies below would be computed from the layer before, pixel by pixel, on CPU.
+    image = jax.lax.optimization_barrier(image)
     shifted = [
         image[:, i : i + row_count, j : j + column_count]
         for i in range(blocks)
         for j in range(blocks)
     ]
-    return jnp.concatenate(shifted, axis=-1)
+    return jnp.concatenate(shifted, axis=0)
 
 
 def make_encoder(spec: Spec, key: PRNGKey) -> tuple[Encoder, int]:
