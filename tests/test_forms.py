@@ -76,9 +76,7 @@ def test_files_decide_by_what_they_state_and_store(
     assert form(tmp_path / "stated.npz") == "discrete_bcq"
 
 
-def test_tables_names_and_environments_decide(
-    tmp_path: Path, rows: dict[str, np.ndarray]
-) -> None:
+def test_tables_names_and_environments_decide(tmp_path: Path, rows: dict[str, np.ndarray]) -> None:
     lines = ["obs_0,action,reward,done,episode_id,t"]
     lines += [f"{i / 10},{i % 3},{i % 2},{int(i % 5 == 4)},{i // 5},{i % 5}" for i in range(20)]
     (tmp_path / "log.csv").write_text("\n".join(lines))

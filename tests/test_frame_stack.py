@@ -103,13 +103,14 @@ def test_rows_before_the_first_step_belong_to_its_stack(
 def test_stored_next_frames_follow_the_newest_three() -> None:
     draw = np.random.default_rng(0)
     frame, other = draw.integers(0, 256, (2, 6, 3, 2), np.uint8)
+    third = np.arange(6) % 3 == 0
     data = Dataset.from_arrays(
         frame,
         np.zeros(6, int),
         np.zeros(6),
         np.zeros(6, bool),
         np.arange(6) == 5,
-        next_observation=np.where(np.arange(6)[:, None, None] % 3 < 1, other, np.roll(frame, -1, 0)),
+        next_observation=np.where(third[:, None, None], other, np.roll(frame, -1, axis=0)),
         metadata={"frame_stack": 3},
     )
     assert data.next_observation is not None

@@ -65,9 +65,7 @@ def test_an_update_equals_the_slow_computation() -> None:
     names = ("critic/loss", "behavior/loss", "behavior/squared_logit")
     for name, value in zip(names, parts(numbers(state.network)), strict=True):
         assert metrics[name] == pytest.approx(value, rel=1e-9), name
-    assert_stepped(
-        loss, state.network, state.network_opt, new.network, new.network_opt, CONFIG.lr
-    )
+    assert_stepped(loss, state.network, state.network_opt, new.network, new.network_opt, CONFIG.lr)
 
 
 def test_one_step_moves_the_shared_trunk_once() -> None:

@@ -46,7 +46,8 @@ def test_an_update_equals_the_slow_computation(double: bool) -> None:
 
     def regression(layers: Sequence[np.ndarray]) -> float:
         quantile = taken(quantiles_of(layers, column("observation")))
-        return float(np.mean([quantile_huber(*pair) for pair in zip(quantile, target, strict=True)]))
+        pairs = zip(quantile, target, strict=True)
+        return float(np.mean([quantile_huber(*pair) for pair in pairs]))
 
     def gap(layers: Sequence[np.ndarray]) -> float:
         return conservative_gap(quantiles_of(layers, column("observation")).mean(axis=2))

@@ -26,9 +26,7 @@ from fixed import numbers
 from leeward.algorithms import discrete_crr
 from leeward.algorithms.discrete_crr import Config
 
-CONFIG = Config(
-    hidden=(5,), lr=0.013, target_every=100, beta=0.7, weight_clip=1.5, cql_weight=0.6
-)
+CONFIG = Config(hidden=(5,), lr=0.013, target_every=100, beta=0.7, weight_clip=1.5, cql_weight=0.6)
 
 
 @pytest.fixture(autouse=True)

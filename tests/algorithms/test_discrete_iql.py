@@ -110,5 +110,3 @@ def test_critics_and_targets_start_as_copies_of_different_networks() -> None:
     assert_close(state.target_critic, numbers(state.critic), rtol=0)
     first, second = (numbers(member) for member in state.critic)
     assert not np.array_equal(first[0], second[0])
-
-

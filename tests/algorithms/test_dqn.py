@@ -57,9 +57,7 @@ def test_an_update_equals_the_slow_computation(double: bool) -> None:
     assert error.min() < 1.0 < error.max()  # both pieces of the loss
     new, metrics = run(dqn, config, state)
     assert metrics["critic/loss"] == pytest.approx(loss(numbers(state.network)), rel=1e-9)
-    assert_stepped(
-        loss, state.network, state.network_opt, new.network, new.network_opt, config.lr
-    )
+    assert_stepped(loss, state.network, state.network_opt, new.network, new.network_opt, config.lr)
     assert_close(new.target_network, numbers(state.target_network), rtol=0)
 
 

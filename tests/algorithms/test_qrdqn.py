@@ -55,7 +55,8 @@ def test_an_update_equals_the_slow_computation(double: bool) -> None:
 
     def loss(layers: Sequence[np.ndarray]) -> float:
         quantile = taken(quantiles_of(layers, column("observation")))
-        return float(np.mean([quantile_huber(*pair) for pair in zip(quantile, target, strict=True)]))
+        pairs = zip(quantile, target, strict=True)
+        return float(np.mean([quantile_huber(*pair) for pair in pairs]))
 
     new, metrics = run(qrdqn, config, state)
     assert metrics["critic/loss"] == pytest.approx(loss(numbers(state.network)), rel=1e-9)

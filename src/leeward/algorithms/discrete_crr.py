@@ -140,5 +140,7 @@ ALGORITHM = Algorithm(
     policy=policy,
     act=act,
     actions=("discrete",),
-    presets={"tianshou": {"head_hidden": (512,), "cql_weight": 10.0}},
+    presets={  # examples/offline/atari_crr.py
+        "tianshou": {"hidden": (), "head_hidden": (512,), "cql_weight": 10.0}
+    },
 )
