@@ -23,6 +23,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "programs": ("report", "sweep", "export", "collect", "ope", "quickstart", "reproduce"),
     "engine": ("*",),
     "algorithms": ("algorithms",),
+    "phases": ("pretraining",),
     "parts": ("losses", "optim", "nn", "data"),
     "foundation": ("types", "config", "errors"),
 }
@@ -114,6 +115,7 @@ def test_imports_point_downwards() -> None:
 @pytest.mark.parametrize(
     ("module", "target"),
     [
+        ("leeward.pretraining.value", "leeward.algorithms.bc"),
         ("leeward.types", "leeward.losses"),
         ("leeward.losses", "leeward.nn.layers"),
         ("leeward.nn.actors", "leeward.algorithms"),

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from leeward.config import float_fields
 from leeward.data.sampling import DeviceData, gather, sample
-from leeward.types import EarlyStopping, Phase, PRNGKey, Spec
+from leeward.types import EarlyStopping, Measurement, Metrics, Phase, PRNGKey, Spec
 
 INIT_TAG = 1_000_000
 """Folded into a run's key for its initialization; phases fold in their index, which is smaller."""
@@ -216,6 +216,22 @@ def held_out_loss(
             return total + jnp.where(position < count, loss, 0.0).sum()
 
         return jax.lax.fori_loop(0, batches, body, jnp.float32(0.0)) / count
+
+    return over_runs(one_run, config, state)
+
+
+@partial(jax.jit, static_argnames=("measurement",))
+def measure(
+    measurement: Measurement,
+    config: Any,
+    state: Any,
+    data: DeviceData,
+    held_out: DeviceData | None,
+) -> dict[str, Float[Array, " N"]]:
+    """What a phase measures at its end, of every run."""
+
+    def one_run(config: Any, state: Any) -> Metrics:
+        return measurement.numbers(config, state, data, held_out)
 
     return over_runs(one_run, config, state)
 

@@ -158,7 +158,7 @@ class Training:
             self.arrays.state = engine.enter_phase(
                 phase, index, self.config, self.arrays.state, data, self.key
             )
-        if fraction and self.arrays.best is None:
+        if fraction and self._validation(phase)[1] and self.arrays.best is None:
             self.arrays.best = engine.first_best(self.arrays.state, job.runs)
         end = job.phase_steps(index)
         self.view.start(phase.name, position.step, end)
@@ -166,7 +166,9 @@ class Training:
         while position.step < end and len(position.stopped) < job.runs:
             length = min(self._next_stop(phase, index, end) - position.step, limit)
             self._chunk(phase, index, data, length, end)
-            if held_out is not None and position.step % self._validation(phase)[0] == 0:
+            if held_out is not None and (
+                position.step == end or position.step % self._validation(phase)[0] == 0
+            ):
                 self._validate(phase, index, held_out)
             if self._evaluates(index) and self._due(job.options.eval_every, end):
                 self._evaluate()
@@ -185,6 +187,12 @@ class Training:
             self.arrays.means = None
         if self.arrays.best is not None:
             self.arrays.state, self.arrays.best = self.arrays.best.state, None
+        if phase.measurement is not None:
+            state = self.config, self.arrays.state
+            numbers = engine.measure(phase.measurement, *state, data, held_out)
+            found = {name: np.asarray(value) for name, value in numbers.items()}
+            for line in self.recorder.measurement(index, position.step, found, position.failed):
+                self.view.event(line)
         return True
 
     def _chunk(self, phase: Phase, index: int, data: DeviceData, length: int, end: int) -> None:
@@ -311,16 +319,17 @@ class Training:
     def _validate(self, phase: Phase, index: int, held_out: DeviceData) -> None:
         """Measures the held-out loss of every run and keeps the best states."""
         assert phase.early_stopping is not None
-        assert self.arrays.best is not None
         self._settle()
         patience = self._validation(phase)[1]
         loss = engine.held_out_loss(phase.early_stopping, self.config, self.arrays.state, held_out)
         self.recorder.validation(index, self.position.step, np.asarray(loss))
+        self.clock.start()
+        if self.arrays.best is None:  # only measured
+            return
         best = engine.keep_best(self.arrays.best, self.arrays.state, loss, jnp.int32(patience))
         self.arrays.best = best
         ended = np.flatnonzero(np.asarray(best.since) >= patience)
         self.position.stopped = [int(run) for run in ended]
-        self.clock.start()
 
     # --- Evaluation and saving ---
 

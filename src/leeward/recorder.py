@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,25 @@ class Recorder:
             values = {"validation/loss": float(value)}
             self._write_row(run, phase, step, values)
             self._log(run, phase, step, "validation", {"loss": float(value)})
+
+    def measurement(
+        self, phase: int, step: int, numbers: Mapping[str, np.ndarray], without: Collection[int]
+    ) -> Iterator[str]:
+        """One line a run of what the phase measured at its end [N].
+
+        Yields:
+            The phase's warnings, each with the run's name.
+        """
+        measurement = self._job.algorithm.phases[phase].measurement
+        assert measurement is not None
+        for run in range(self._job.runs):
+            if run in without:
+                continue
+            values = {name: float(value[run]) for name, value in numbers.items()}
+            self._write_row(run, phase, step, values)
+            self._log(run, phase, step, "measurement", values)
+            for warning in measurement.warnings(values):
+                yield f"{self._job.run_name(run)}: {warning}"
 
     def evaluation(
         self, phase: int, step: int, result: Evaluation, without: Collection[int]

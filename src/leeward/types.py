@@ -77,6 +77,7 @@ class EarlyStopping(NamedTuple):
     `loss(config, state, batch)` returns one number a transition [B]; the engine averages it over
     all held-out transitions every `every(config)` steps and stops a run after `patience(config)`
     measurements without improvement, going back to its best state.
+    A patience of 0 only measures: the run goes on, and its last state is kept.
     `fraction(config)` is the share of episodes held out; 0 switches early stopping off.
     """
 
@@ -84,6 +85,15 @@ class EarlyStopping(NamedTuple):
     fraction: Callable[[Any], float]
     every: Callable[[Any], int]
     patience: Callable[[Any], int]
+
+
+class Measurement(NamedTuple):
+    """What a phase finds out about itself once, at its end."""
+
+    numbers: Callable[[Any, Any, Any, Any], Metrics]
+    """(config, state, data.sampling.DeviceData trained on, the same held out or None) → numbers."""
+    warnings: Callable[[Mapping[str, float]], list[str]] = lambda numbers: []
+    """One run's numbers → sentences for the log: what is wrong and what to do."""
 
 
 class Phase(NamedTuple):
@@ -95,6 +105,7 @@ class Phase(NamedTuple):
     enter: Callable[[Any, Any, Any, PRNGKey], Any] | None = None
     """(config, state, data.sampling.DeviceData, key) → state, once, before the first update."""
     early_stopping: EarlyStopping | None = None
+    measurement: Measurement | None = None
 
 
 class Algorithm(NamedTuple):

@@ -237,3 +237,41 @@ def test_the_defaults_are_the_paper_s() -> None:
     assert not config.dropout
     assert config.dropout_rate == 0.1
     assert not config.normalize_observations
+
+
+def test_fmr_s_term_holds_the_actor_to_a_clone_where_v_is_low() -> None:
+    config = dataclasses.replace(CONFIG, fmr=True, fmr_weight=0.6)
+    state = randomize(init(config, CONTINUOUS, jax.random.key(0)), seed=7)
+    observation, action, *_ = columns()
+    weight = np.minimum(np.exp(config.beta * slow_advantage(state)), config.weight_clip)
+    behavior = numbers(state.behavior)
+    v = slow.mlp(numbers(state.value), observation)[:, 0]
+    z = np.clip((v - v.mean()) / (v.std() + 1e-5 * (1.0 + abs(v.mean()))), -3.0, 3.0)
+
+    def head(parameters: Any) -> tuple[np.ndarray, np.ndarray]:
+        mean = np.tanh(slow.mlp(list(parameters[:-1]), observation))
+        return mean, np.broadcast_to(np.exp(np.clip(parameters[-1], -5.0, 2.0)), mean.shape)
+
+    def loss(parameters: Any) -> float:
+        (mean, std), (other, width) = head(parameters), head(behavior)
+        kl = np.log(width / std) + (std**2 + (mean - other) ** 2) / (2 * width**2) - 0.5
+        held = (kl.sum(axis=1) * np.log1p(np.exp(-z))).mean()
+        cloning = -(weight * slow_log_prob(parameters, observation, action)).mean()
+        return float(cloning + config.fmr_weight * held)
+
+    rate = config.actor_lr * 0.5 * (1.0 + np.cos(np.pi * STEP / config.steps))
+    actor = numbers(state.actor)
+    slope = slow.gradient(loss, actor)
+    moved, adam = slow.adam(actor, slope, memory(state.actor_opt), rate, 1e-8)
+    new, metrics = run(state, config)
+    assert metrics["actor/loss"] == pytest.approx(loss(actor), rel=1e-9)
+    assert_memory_close(new.actor_opt, adam)
+    assert_close(new.actor, moved)
+
+    def clone(parameters: Any) -> float:
+        return float(-slow_log_prob(parameters, observation, action).mean())
+
+    slope = slow.gradient(clone, behavior)
+    expected = slow.adam(behavior, slope, memory(state.behavior_opt), rate, 1e-8)[0]
+    assert_close(new.behavior, expected)
+    assert init(CONFIG, CONTINUOUS, jax.random.key(0)).behavior is None

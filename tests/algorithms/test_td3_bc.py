@@ -225,3 +225,60 @@ def test_targets_start_as_copies_and_the_policy_is_the_actor() -> None:
     np.testing.assert_allclose(
         action, np.tanh(slow.mlp(numbers(state.actor), np.asarray(observation))), rtol=1e-6
     )
+
+
+# --- FMR's term ---
+
+
+def slow_hold(state: State, action: np.ndarray) -> float:
+    """mean(‖action − a_β‖² · softplus(−z)), z the batch's standardized Q₁ of a_β."""
+    observation = np.asarray(fixed_batch().observation)
+    behavior = np.tanh(slow.mlp(numbers(state.behavior), observation))
+    q = slow.critic(numbers(state.critic.member[0]), observation, behavior)
+    z = np.clip((q - q.mean()) / (q.std() + 1e-5 * (1.0 + abs(q.mean()))), -3.0, 3.0)
+    return float((((action - behavior) ** 2).mean(axis=1) * np.log1p(np.exp(-z))).mean())
+
+
+@pytest.mark.parametrize("fmr", ["add", "replace"])
+def test_fmr_s_term_joins_or_replaces_cloning(fmr: Any) -> None:
+    config = dataclasses.replace(CONFIG, fmr=fmr, fmr_weight=0.6)
+    state = randomize(init(config, CONTINUOUS, jax.random.key(0)))
+    batch = fixed_batch()
+    observation, target = np.asarray(batch.observation), np.asarray(batch.action)
+    moved_critic, _ = run(state, 0, config)  # the actor sees the critics after their step
+    after = state._replace(critic=moved_critic.critic)
+    actor = numbers(state.actor)
+
+    def loss(parameters: Any) -> float:
+        action = np.tanh(slow.mlp(list(parameters), observation))
+        q = slow.critic(numbers(after.critic.member[0]), observation, action)
+        frozen = slow.critic(
+            numbers(after.critic.member[0]), observation, np.tanh(slow.mlp(actor, observation))
+        )
+        cloning = ((action - target) ** 2).mean() if fmr == "add" else 0.0
+        climbing = config.alpha / np.abs(frozen).mean() * q.mean()
+        return float(cloning + config.fmr_weight * slow_hold(after, action) - climbing)
+
+    moved, adam = slow.adam(
+        actor, slow.gradient(loss, actor), memory(state.actor_opt), config.actor_lr, 1e-8
+    )
+    new, metrics = run(state, 0, config)
+    assert metrics["actor/loss"] == pytest.approx(loss(actor), rel=1e-9)
+    assert_memory_close(new.actor_opt, adam)
+    assert_close(new.actor, moved)
+
+    def cloning(parameters: Any) -> float:
+        return float(((np.tanh(slow.mlp(list(parameters), observation)) - target) ** 2).mean())
+
+    behavior = numbers(state.behavior)
+    memory_before = memory(state.behavior_opt)
+    slope = slow.gradient(cloning, behavior)
+    assert_close(new.behavior, slow.adam(behavior, slope, memory_before, config.actor_lr, 1e-8)[0])
+
+
+def test_without_fmr_nothing_of_it_is_there() -> None:
+    state = init(Config(hidden=(5, 4)), CONTINUOUS, jax.random.key(0))
+    assert state.behavior is None
+    held = init(Config(hidden=(5, 4), fmr="add"), CONTINUOUS, jax.random.key(0))
+    for part in ("actor", "critic"):
+        assert_close(getattr(held, part), numbers(getattr(state, part)), rtol=0)

@@ -8,6 +8,9 @@ returns of 1000 for locomotion, minus 1 for AntMaze.
 
 Difference from the authors' code: value, critics and actor step from the same parameters, as in
 CORL; there the value network steps first, so that actor and critics see it one step later.
+
+`fmr` holds the actor to a model of the data's behavior, cloned beside it, where V is low (see
+algorithms/fmr.py).
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ from jaxtyping import Array, Float
 from leeward.config import config as configuration
 from leeward.losses import advantage_weight, expectile_loss, td_target
 from leeward.nn.critics import Ensemble, Value, make_ensemble, make_value
-from leeward.nn.gaussian import FixedStdActor, make_fixed_std_actor
+from leeward.nn.divergence import normal_kl
+from leeward.nn.feedback import Weighting, feedback_weight, standardize
+from leeward.nn.gaussian import FixedStdActor, Normal, make_fixed_std_actor
 from leeward.nn.layers import orthogonal
 from leeward.optim import cosine, descend, polyak
 from leeward.types import Algorithm, Batch, Metrics, Phase, PRNGKey, Sampling, Spec, Step
@@ -46,6 +51,12 @@ class Config:
     """Drop hidden units of the actor in training (the paper's Adroit and Kitchen)."""
     dropout_rate: float = 0.1
     """Share of the units that dropout leaves out."""
+    fmr: bool = False
+    """Add FMR's term to the actor's loss."""
+    fmr_weight: float = 0.1
+    """λ: weight of that term."""
+    fmr_weighting: Weighting = "low-value"
+    """How its weights follow V (see fmr)."""
     actor_lr: float = 3e-4
     """Adam rate of the actor at the start of its cosine decay."""
     critic_lr: float = 3e-4
@@ -70,6 +81,12 @@ class State(NamedTuple):
     actor_opt: optax.OptState
     critic_opt: optax.OptState
     value_opt: optax.OptState
+    behavior: FixedStdActor | None = None  # only with FMR's term
+    behavior_opt: optax.OptState | None = None
+
+
+SIGNAL_CLIP = 3.0
+"""FMR's standardized values are clipped to ± this (ours, as in algorithms/fmr.py)."""
 
 
 def init(config: Config, spec: Spec, key: PRNGKey) -> State:
@@ -79,7 +96,7 @@ def init(config: Config, spec: Spec, key: PRNGKey) -> State:
     actor = make_fixed_std_actor(spec, config.hidden, actor_key, initializer=weights)
     critic = make_ensemble(2, spec, config.hidden, critic_key, initializer=weights)
     value = make_value(spec, config.hidden, value_key, initializer=weights)
-    return State(
+    state = State(
         actor=actor,
         critic=critic,
         target_critic=critic,
@@ -88,6 +105,12 @@ def init(config: Config, spec: Spec, key: PRNGKey) -> State:
         critic_opt=optax.adam(config.critic_lr).init(critic),  # type: ignore[arg-type]
         value_opt=optax.adam(config.value_lr).init(value),  # type: ignore[arg-type]
     )
+    if not config.fmr:
+        return state
+    behavior_key = jax.random.fold_in(actor_key, 1)
+    behavior = make_fixed_std_actor(spec, config.hidden, behavior_key, initializer=weights)
+    behavior_opt = optax.adam(config.actor_lr).init(behavior)  # type: ignore[arg-type]
+    return state._replace(behavior=behavior, behavior_opt=behavior_opt)
 
 
 def update(
@@ -100,7 +123,9 @@ def update(
     value, value_opt, value_metrics = update_value(config, state, batch, target_q)
     critic, critic_opt, critic_metrics = update_critic(config, state, batch, next_value)
     actor, actor_opt, actor_metrics = update_actor(config, state, batch, advantage, key, step)
-    return State(
+    if config.fmr:
+        state = update_behavior(config, state, batch, step)
+    return state._replace(
         actor=actor,
         critic=critic,
         target_critic=polyak(state.target_critic, critic, config.tau),
@@ -155,14 +180,33 @@ def update_actor(
         else:
             distribution = actor(batch.observation)
         total = -(weight * distribution.log_prob(batch.action)).mean()
-        return total, {
-            "actor/loss": total,
-            "actor/advantage": advantage.mean(),
-            "actor/weight": weight.mean(),
-        }
+        metrics = {"actor/advantage": advantage.mean(), "actor/weight": weight.mean()}
+        if config.fmr:
+            metrics["actor/feedback"] = fmr_term(config, state, batch, distribution)
+            total = total + config.fmr_weight * metrics["actor/feedback"]
+        return total, metrics | {"actor/loss": total}
 
     rate = cosine(step, config.actor_lr, config.steps)
     return descend(loss, state.actor, optax.adam(rate), state.actor_opt)
+
+
+def fmr_term(config: Config, state: State, batch: Batch, policy: Normal) -> Float[Array, ""]:
+    """mean(KL(policy ‖ behavior model) · w), w by V(s)."""
+    assert state.behavior is not None
+    signal = standardize(state.value(batch.observation))
+    weight = feedback_weight(signal, config.fmr_weighting, SIGNAL_CLIP)
+    return (normal_kl(policy, state.behavior(batch.observation)) * weight).mean()
+
+
+def update_behavior(config: Config, state: State, batch: Batch, step: Step) -> State:
+    """One step of the behavior model's cloning, at the actor's rate."""
+
+    def loss(behavior: FixedStdActor) -> tuple[Float[Array, ""], Metrics]:
+        return -behavior(batch.observation).log_prob(batch.action).mean(), {}
+
+    adam = optax.adam(cosine(step, config.actor_lr, config.steps))
+    behavior, behavior_opt, _ = descend(loss, state.behavior, adam, state.behavior_opt)
+    return state._replace(behavior=behavior, behavior_opt=behavior_opt)
 
 
 def policy(state: State) -> FixedStdActor:

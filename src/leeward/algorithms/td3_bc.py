@@ -2,11 +2,14 @@
 
 Fujimoto & Gu, "A Minimalist Approach to Offline Reinforcement Learning", 2021, arXiv 2106.06860.
 Defaults are the paper's (its Table 3 and the authors' code). Differences: none known.
+
+`fmr` holds the actor to a model of the data's behavior, cloned beside it, where Q is low (see
+algorithms/fmr.py).
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +20,8 @@ from leeward.config import config as configuration
 from leeward.losses import td_target
 from leeward.nn.actors import DeterministicActor, make_deterministic_actor
 from leeward.nn.critics import Ensemble, make_ensemble
+from leeward.nn.divergence import squared_distance
+from leeward.nn.feedback import Weighting, feedback_weight, standardize
 from leeward.optim import descend, every, polyak
 from leeward.types import Algorithm, Batch, Metrics, Phase, PRNGKey, Sampling, Spec, Step
 
@@ -47,6 +52,12 @@ class Config:
     """Bound of the target action's noise, in the same units."""
     n_step: int = 1
     """Rewards summed before the target bootstraps."""
+    fmr: Literal["off", "add", "replace"] = "off"
+    """FMR's term of the actor: none, beside the cloning term, or in its place."""
+    fmr_weight: float = 1.0
+    """λ: weight of that term."""
+    fmr_weighting: Weighting = "low-value"
+    """How its weights follow Q of the behavior's action (see fmr)."""
     normalize_observations: bool = True
     """Standardize observations by the data's mean and std + 1e-3."""
     sampling: Sampling = "uniform"
@@ -60,6 +71,12 @@ class State(NamedTuple):
     target_critic: Ensemble
     actor_opt: optax.OptState
     critic_opt: optax.OptState
+    behavior: DeterministicActor | None = None  # only with FMR's term
+    behavior_opt: optax.OptState | None = None
+
+
+SIGNAL_CLIP = 3.0
+"""FMR's standardized values are clipped to ± this (ours, as in algorithms/fmr.py)."""
 
 
 def init(config: Config, spec: Spec, key: PRNGKey) -> State:
@@ -67,7 +84,7 @@ def init(config: Config, spec: Spec, key: PRNGKey) -> State:
     actor_key, critic_key = jax.random.split(key)
     actor = make_deterministic_actor(spec, config.hidden, actor_key)
     critic = make_ensemble(2, spec, config.hidden, critic_key)
-    return State(
+    state = State(
         actor=actor,
         critic=critic,
         target_actor=actor,
@@ -75,6 +92,11 @@ def init(config: Config, spec: Spec, key: PRNGKey) -> State:
         actor_opt=optax.adam(config.actor_lr).init(actor),  # type: ignore[arg-type]
         critic_opt=optax.adam(config.critic_lr).init(critic),  # type: ignore[arg-type]
     )
+    if config.fmr == "off":
+        return state
+    behavior = make_deterministic_actor(spec, config.hidden, jax.random.fold_in(actor_key, 1))
+    behavior_opt = optax.adam(config.actor_lr).init(behavior)  # type: ignore[arg-type]
+    return state._replace(behavior=behavior, behavior_opt=behavior_opt)
 
 
 def update(
@@ -118,18 +140,48 @@ def update_actor(config: Config, state: State, batch: Batch) -> tuple[State, Met
         # The weight is a number, not a path for gradients.
         weight = config.alpha / jax.lax.stop_gradient(jnp.abs(q).mean())
         cloning = jnp.square(action - batch.action).mean()
-        total = cloning - weight * q.mean()
-        return total, {"actor/loss": total, "actor/cloning": cloning, "actor/q_weight": weight}
+        metrics = {"actor/cloning": cloning, "actor/q_weight": weight}
+        held = cloning
+        if config.fmr != "off":
+            feedback = fmr_term(config, state, batch, action)
+            held = config.fmr_weight * feedback + (cloning if config.fmr == "add" else 0.0)
+            metrics["actor/feedback"] = feedback
+        total = held - weight * q.mean()
+        return total, metrics | {"actor/loss": total}
 
     actor, actor_opt, metrics = descend(
         loss, state.actor, optax.adam(config.actor_lr), state.actor_opt
     )
+    if config.fmr != "off":
+        state = update_behavior(config, state, batch)
     return state._replace(
         actor=actor,
         actor_opt=actor_opt,
         target_actor=polyak(state.target_actor, actor, config.tau),
         target_critic=polyak(state.target_critic, state.critic, config.tau),
     ), metrics
+
+
+def fmr_term(
+    config: Config, state: State, batch: Batch, action: Float[Array, "B A"]
+) -> Float[Array, ""]:
+    """mean(‖action − a_β‖² · w), a_β the behavior model's and w by Q₁(s, a_β)."""
+    assert state.behavior is not None
+    behavior_action = state.behavior(batch.observation)
+    q = state.critic.member[0](batch.observation, behavior_action)  # [B]
+    weight = feedback_weight(standardize(q), config.fmr_weighting, SIGNAL_CLIP)
+    return (squared_distance(action, behavior_action) * weight).mean()
+
+
+def update_behavior(config: Config, state: State, batch: Batch) -> State:
+    """One step of the behavior model's cloning."""
+
+    def loss(behavior: DeterministicActor) -> tuple[Float[Array, ""], Metrics]:
+        return jnp.square(behavior(batch.observation) - batch.action).mean(), {}
+
+    adam = optax.adam(config.actor_lr)
+    behavior, behavior_opt, _ = descend(loss, state.behavior, adam, state.behavior_opt)
+    return state._replace(behavior=behavior, behavior_opt=behavior_opt)
 
 
 def policy(state: State) -> DeterministicActor:

@@ -1,0 +1,1 @@
+"""Phases before an algorithm's own, each with its settings, state, updates and measures."""
