@@ -118,7 +118,7 @@ def run(row: Row, options: argparse.Namespace) -> None:
     loaded = load_dataset(data)
     returns = loaded.episode_returns()[loaded.complete_episodes()]
     scores = {
-        name: normalized_score(loaded.metadata, float(value))
+        name: float(normalized_score(loaded.metadata, value))
         for name, value in (("mean", returns.mean()), ("best", returns.max()))
     }
     facts = {
