@@ -135,12 +135,13 @@ def run_chunk(
     """
 
     def one_run(config: Any, state: Any, key: PRNGKey, means: Means) -> tuple[Any, Means]:
-        def body(step: Array | int, carry: tuple[Any, Means]) -> tuple[Any, Means]:
-            state, means = carry
+        def body(step: Array | int, carry: tuple[Any, Sums]) -> tuple[Any, Sums]:
+            state, sums = carry
             state, metrics = one_update(phase, index, config, state, data, key, jnp.asarray(step))
-            return state, add_metrics(means, metrics)
+            return state, add_metrics(sums, metrics)
 
-        return jax.lax.fori_loop(step, step + length, body, (state, means))
+        state, sums = jax.lax.fori_loop(step, step + length, body, (state, pack(means)))
+        return state, unpack(sums, means)
 
     if jax.default_backend() == "cpu":
         state, means = over_runs(one_run, config, state, key, means)
@@ -163,25 +164,42 @@ def _lockstep(
 ) -> tuple[Any, Means]:
     """All runs step by step together, vmapped inside the loop."""
 
-    def body(step: Array | int, carry: tuple[Any, Means]) -> tuple[Any, Means]:
-        state, means = carry
+    def body(step: Array | int, carry: tuple[Any, Sums]) -> tuple[Any, Sums]:
+        state, sums = carry
         state, metrics = jax.vmap(
             lambda config, state, key: one_update(
                 phase, index, config, state, data, key, jnp.asarray(step)
             )
         )(config, state, key)
-        return state, add_metrics(means, metrics)
+        return state, add_metrics(sums, metrics)
 
-    return jax.lax.fori_loop(step, step + length, body, (state, means))
+    state, sums = jax.lax.fori_loop(step, step + length, body, (state, pack(means)))
+    return state, unpack(sums, means)
 
 
-def add_metrics(means: Means, metrics: dict[str, Array]) -> Means:
+class Sums(NamedTuple):
+    """`Means` with its metrics in one array, so that adding to it is one step, not one a metric."""
+
+    total: Float[Array, "*runs M"]
+    number: Float[Array, "*runs M"]
+
+
+def pack(means: Means) -> Sums:
+    """The metrics side by side, in the order of their names."""
+    return Sums(*(jnp.stack([part[name] for name in sorted(part)], axis=-1) for part in means))
+
+
+def unpack(sums: Sums, like: Means) -> Means:
+    """The metrics by the names that `like` has."""
+    names = sorted(like.total)
+    return Means(*({name: part[..., i] for i, name in enumerate(names)} for part in sums))
+
+
+def add_metrics(sums: Sums, metrics: Metrics) -> Sums:
     """The sums with one update's metrics added; NaN means "not measured" and is left out."""
-    known = {name: ~jnp.isnan(value) for name, value in metrics.items()}
-    return Means(
-        {n: means.total[n] + jnp.where(known[n], v, 0.0) for n, v in metrics.items()},
-        {n: means.number[n] + known[n] for n in metrics},
-    )
+    value = jnp.stack([metrics[name] for name in sorted(metrics)], axis=-1)
+    known = ~jnp.isnan(value)
+    return Sums(sums.total + jnp.where(known, value, 0.0), sums.number + known)
 
 
 def _finite(state: Any) -> Bool[Array, " N"]:
