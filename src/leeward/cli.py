@@ -24,6 +24,7 @@ COMMANDS = {
     "convert": Command("write data in another format, a part of it, or repaired", "convert"),
     "collect": Command("make data with an online learner, a trained or a random policy", "collect"),
     "reproduce": Command("train a published row again and compare", "reproduce"),
+    "ope": Command("estimate what policies are worth from data alone, and rank them", "ope"),
     "list": Command("list algorithms, data sets or environments", "list"),
     "quickstart": Command(
         "train BC and Fisher-BRC on the shipped data, compare them", "quickstart"
