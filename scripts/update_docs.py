@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from leeward.algorithms import get_algorithm
-from leeward.collect import CollectOptions, OnlineOptions
+from leeward.collect import CollectOptions, OnlineOptions, QRDQNOptions
 from leeward.commands.collect import OutputOptions
 from leeward.commands.compare import CompareOptions
 from leeward.commands.convert import ConvertOptions
@@ -46,6 +46,7 @@ OPTIONS = {
     "compare": CompareOptions,
     "collect": CollectOptions,
     "collect-online": OnlineOptions,
+    "collect-qrdqn": QRDQNOptions,
     "collect-output": OutputOptions,
     "quickstart": QuickstartOptions,
 }
