@@ -29,7 +29,7 @@ from speed import processor
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "learning"
-KEPT = ("evaluations.jsonl", "config.json")
+KEPT = ("evaluations.jsonl",)
 SEEDS = ("0", "1", "2")
 COLLECT = ("Pendulum-v1", "--dataset", "full-replay", "--steps", "12000", "--random-steps", "2000")
 EPISODES = ("--eval-every", "5000", "--eval-episodes", "20")
