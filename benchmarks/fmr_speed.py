@@ -1,4 +1,4 @@
-"""What FMR's term costs: updates a second of BC, of FMR's policy phase, and of it without its cache.
+"""What FMR's term costs: updates a second of BC, and of FMR's policy with and without its cache.
 
 Same network, batches and synthetic data for all; compiled first, then the fastest of several
 rounds. The machine must be idle.
@@ -53,7 +53,12 @@ def update_without_cache(
 
 
 def rate(
-    algorithm: Algorithm, phase: Phase, config: Any, dataset: Dataset, data: DeviceData, updates: int
+    algorithm: Algorithm,
+    phase: Phase,
+    config: Any,
+    dataset: Dataset,
+    data: DeviceData,
+    updates: int,
 ) -> float:
     """Updates a second of one run."""
     config = engine.stack_configs(config, [{}])

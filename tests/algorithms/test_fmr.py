@@ -337,6 +337,7 @@ def test_the_signal_is_the_standardized_advantage_of_the_behavior_s_action() -> 
     both = np.concatenate([observation, action], axis=1)
     advantage = normed(numbers(state.value.critic), both) - v
     expected = (advantage - advantage.mean()) / advantage.std()
+    assert isinstance(entered.reference, jax.Array)
     np.testing.assert_allclose(entered.reference, action, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(entered.signal, expected, rtol=1e-3, atol=1e-3)
 

@@ -200,6 +200,8 @@ def fmr_term(config: Config, state: State, batch: Batch, policy: Normal) -> Floa
 
 def update_behavior(config: Config, state: State, batch: Batch, step: Step) -> State:
     """One step of the behavior model's cloning, at the actor's rate."""
+    assert state.behavior is not None
+    assert state.behavior_opt is not None
 
     def loss(behavior: FixedStdActor) -> tuple[Float[Array, ""], Metrics]:
         return -behavior(batch.observation).log_prob(batch.action).mean(), {}

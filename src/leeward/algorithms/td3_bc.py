@@ -175,6 +175,8 @@ def fmr_term(
 
 def update_behavior(config: Config, state: State, batch: Batch) -> State:
     """One step of the behavior model's cloning."""
+    assert state.behavior is not None
+    assert state.behavior_opt is not None
 
     def loss(behavior: DeterministicActor) -> tuple[Float[Array, ""], Metrics]:
         return jnp.square(behavior(batch.observation) - batch.action).mean(), {}

@@ -142,7 +142,7 @@ def update(
     gradient = clip_norm(gradient, config.gradient_clip)
     online, online_opt = apply_gradient(gradient, state.online, optax.adam(rate), state.online_opt)
     critic, critic_opt = state.critic, state.critic_opt
-    if critic is not None:
+    if critic is not None and critic_opt is not None:
 
         def critic_loss(critic: Critic) -> tuple[Float[Array, ""], Metrics]:
             q = action_value(critic, batch.observation, batch.action)
