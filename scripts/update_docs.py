@@ -18,6 +18,7 @@ from leeward.commands.compare import CompareOptions
 from leeward.commands.convert import ConvertOptions
 from leeward.commands.evaluate import EvaluateOptions
 from leeward.commands.inspect import InspectOptions
+from leeward.commands.ope import OpeCommandOptions
 from leeward.commands.parsing import DataOptions
 from leeward.commands.quickstart import QuickstartOptions
 from leeward.commands.report import ReportOptions
@@ -25,6 +26,7 @@ from leeward.commands.reproduce import ReproduceOptions
 from leeward.commands.train import ResumeOptions, TrainOptions
 from leeward.commands.watch import WatchOptions
 from leeward.data.reduce import Reduction
+from leeward.ope.options import OpeOptions
 from leeward.options import RunOptions, field_help
 from leeward.published import scores
 from leeward.published import settings as published
@@ -42,6 +44,10 @@ OPTIONS = {
     "convert": ConvertOptions,
     "convert-reduce": Reduction,
     "reproduce": ReproduceOptions,
+    "report": ReportOptions,
+    "compare": CompareOptions,
+    "ope": OpeCommandOptions,
+    "ope-estimates": OpeOptions,
     "report": ReportOptions,
     "compare": CompareOptions,
     "collect": CollectOptions,

@@ -20,7 +20,7 @@ SOURCE = ROOT / "src"
 # from its own layer. "*" is every module that no other line names.
 LAYERS: dict[str, tuple[str, ...]] = {
     "command": ("cli", "commands", "__main__"),
-    "programs": ("report", "sweep", "export", "collect", "ope", "quickstart", "reproduce"),
+    "programs": ("report", "sweep", "export", "collect", "quickstart", "reproduce"),
     "engine": ("*",),
     "algorithms": ("algorithms",),
     "phases": ("pretraining",),

@@ -27,6 +27,8 @@ class Job:
     options: RunOptions
     dataset: Dataset
     environment: str | Callable[[], Any] | None
+    logged: Dataset | None = None
+    """All episodes with their own rewards, where policies are estimated from them."""
 
     @functools.cached_property
     def dataset_hash(self) -> str:

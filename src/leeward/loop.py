@@ -16,15 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from leeward import engine
+from leeward.appraisal import Appraiser, make_appraiser
 from leeward.clock import Clock
 from leeward.data.dataset import Dataset, split_by_episode
 from leeward.data.sampling import DeviceData, fit_scaling, to_device
 from leeward.errors import TrainingError
-from leeward.evaluate import Evaluator
 from leeward.job import Job, Position
 from leeward.options import seconds
 from leeward.progress import View
-from leeward.recorder import Recorder, summary
+from leeward.recorder import Recorder
 from leeward.saving import Arrays, Keeper, better_runs
 from leeward.types import Phase
 
@@ -51,10 +51,10 @@ def run(job: Job, directory: Path, on_metrics: OnMetrics | None = None) -> None:
         recorder = stack.enter_context(
             contextlib.closing(Recorder(job, directory, view, on_metrics))
         )
-        evaluator = make_evaluator(job)
-        if evaluator is not None:
-            stack.enter_context(contextlib.closing(evaluator))
-        Training(job, directory, view, recorder, evaluator, interrupted).go()
+        appraiser = make_appraiser(job)
+        if appraiser is not None:
+            stack.enter_context(contextlib.closing(appraiser))
+        Training(job, directory, view, recorder, appraiser, interrupted).go()
 
 
 @contextlib.contextmanager
@@ -100,7 +100,7 @@ class Training:
         directory: Path,
         view: View,
         recorder: Recorder,
-        evaluator: Evaluator | None,
+        appraiser: Appraiser | None,
         interrupted: threading.Event,
     ) -> None:
         self.job, self.directory, self.view, self.interrupted = job, directory, view, interrupted
@@ -112,7 +112,7 @@ class Training:
         self.key = engine.run_keys(list(job.seeds))
         self.clock = Clock()
         self.pending: Pending | None = None
-        self.recorder, self.evaluator = recorder, evaluator
+        self.recorder, self.appraiser = recorder, appraiser
         self.keeper = Keeper(job, directory, self.config, scaling)
         newest = self.keeper.newest()
         if newest is None:
@@ -278,7 +278,7 @@ class Training:
         return self.position.step < end and self.position.step % period == 0
 
     def _evaluates(self, index: int) -> bool:
-        return index == self.job.last_phase and self.evaluator is not None
+        return index == self.job.last_phase and self.appraiser is not None
 
     def _told_to_stop(self) -> bool:
         """Saves and raises when interrupted; saves and returns True when time is over."""
@@ -334,32 +334,29 @@ class Training:
     # --- Evaluation and saving ---
 
     def _evaluate(self) -> None:
-        """Rolls out every run's policy, writes the episodes and keeps the best policies."""
-        assert self.evaluator is not None
+        """Finds out what every run's policy is worth and keeps the best policies."""
+        assert self.appraiser is not None
         self._settle()
         position, step = self.position, self.position.step
         policy = self.job.algorithm.policy(self.arrays.state)
         stack = self.keeper.stack(policy, [step] * self.job.runs, None)
-        result = self.evaluator.evaluate(stack, without=position.failed)
-        self.recorder.evaluation(position.phase, step, result, position.failed)
-        self.view.event(f"{step:>9,} updates   {summary(result)}")
-        better = better_runs(result.mean_return, position, step)
+        worth = self.appraiser.appraise(stack, position, self.recorder, self.view)
+        better = better_runs(worth, position, step)
         if self.arrays.best_policy is None:
             self.arrays.best_policy = jax.tree.map(jnp.copy, policy)
         elif better.any():
             self.arrays.best_policy = engine.select_runs(better, policy, self.arrays.best_policy)
         if better.any():
+            # A saved policy's return is one that was played.
+            played = position.best_return if self.job.options.select == "evaluation" else None
             self.keeper.save_policy(
-                self.directory / "best",
-                self.arrays.best_policy,
-                position.best_step,
-                position.best_return,
+                self.directory / "best", self.arrays.best_policy, position.best_step, played
             )
         self.clock.start()
 
     def _finish(self) -> None:
         """The last evaluation, the final policy and the last checkpoint."""
-        if self.evaluator is not None:
+        if self.appraiser is not None:
             self._evaluate()
         policy = self.job.algorithm.policy(self.arrays.state)
         steps = [self.position.step] * self.job.runs
@@ -384,13 +381,4 @@ def select_transitions(data: DeviceData, part: Dataset) -> DeviceData:
         next_observation = next_observation[jnp.searchsorted(data.start, start)]
     return data._replace(
         start=start, steps_left=jnp.asarray(part.steps_left()), next_observation=next_observation
-    )
-
-
-def make_evaluator(job: Job) -> Evaluator | None:
-    """The evaluator of the job's environment, or None where there is none to evaluate in."""
-    if job.environment is None or job.options.eval_every == 0:
-        return None
-    return Evaluator(
-        job.environment, episodes=job.options.eval_episodes, reference=job.dataset.metadata
     )

@@ -34,6 +34,11 @@ class RunOptions:
     """Updates of the last phase between evaluations; 0: never, not even at the end."""
     eval_episodes: int = 10
     """Episodes of every evaluation and run."""
+    select: Literal["evaluation", "ope"] = "evaluation"
+    """How the best policy is chosen, every --eval-every updates: by evaluation in the environment,
+    or by off-policy evaluation on the data (ope), which needs no environment."""
+    select_steps: int = 10_000
+    """Updates of every off-policy evaluation (--select ope)."""
     checkpoint_every: int = 10_000
     """Updates between checkpoints."""
     keep_checkpoints: int = 3
@@ -91,12 +96,20 @@ def check_options(options: RunOptions) -> None:
         raise ConfigError(f"--seeds names a seed twice: {' '.join(map(str, options.seeds))}")
     if min(options.seeds) < 0 or max(options.seeds) >= 2**32:
         raise ConfigError("--seeds must lie between 0 and 4294967295")
-    positive = ("log_every", "eval_episodes", "checkpoint_every", "keep_checkpoints")
+    positive = (
+        "log_every",
+        "eval_episodes",
+        "checkpoint_every",
+        "keep_checkpoints",
+        "select_steps",
+    )
     for name in positive:
         if getattr(options, name) < 1:
             raise ConfigError(f"--{_flag(name)} must be at least 1, got {getattr(options, name)}")
     if options.eval_every < 0:
         raise ConfigError(f"--eval-every must be 0 (never) or more, got {options.eval_every}")
+    if options.select == "ope" and options.eval_every == 0:
+        raise ConfigError("--select ope chooses every --eval-every updates, which is 0 (never)")
     if not 0.0 < options.best_fraction <= 1.0:
         raise ConfigError(f"--best-fraction must be in (0, 1], got {options.best_fraction}")
     if not (0.0 < options.reward_scale < math.inf):

@@ -103,6 +103,15 @@ class Recorder:
             for warning in measurement.warnings(values):
                 yield f"{self._job.run_name(run)}: {warning}"
 
+    def estimate(self, phase: int, step: int, value: np.ndarray, without: Collection[int]) -> None:
+        """One line a run of its estimated value [N], left out where there is none."""
+        for run, number in enumerate(value):
+            if run in without or not math.isfinite(number):
+                continue
+            values = {"ope/value": float(number)}
+            self._write_row(run, phase, step, values)
+            self._log(run, phase, step, "ope", {"value": float(number)})
+
     def evaluation(
         self, phase: int, step: int, result: Evaluation, without: Collection[int]
     ) -> None:

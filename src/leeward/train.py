@@ -242,12 +242,15 @@ def make_job(
     environment: str | Callable[[], Any] | None,
 ) -> Job:
     """Everything the training loop needs, with one row for every seed and combination."""
+    logged = dataset if options.select == "ope" else None
     if options.best_fraction < 1.0:
         dataset = best_episodes(dataset, options.best_fraction)
     dataset = reward_transform(
         dataset, options.reward_transform, options.reward_scale, options.reward_shift
     )
     check_sampling(dataset, config.sampling, config.batch_size, getattr(config, "n_step", 1))
+    if len(dataset.spec.observation_shape) != 1:  # networks say which images they take
+        jax.eval_shape(lambda: algorithm.init(config, dataset.spec, jax.random.key(0)))
     swept = swept or {}
     combinations = [
         dict(zip(swept, values, strict=True)) for values in itertools.product(*swept.values())
@@ -265,6 +268,7 @@ def make_job(
         options=options,
         dataset=dataset,
         environment=environment,
+        logged=logged,
     )
 
 
