@@ -97,9 +97,9 @@ def compare(first: str | Path, second: str | Path, *, protocol: Rule = "last") -
     alone = [task.name for side in sides for task in side.tasks if task.name not in kept]
     left_out = [f"Only one of them was trained on {', '.join(alone)}: left out."] if alone else []
     found = notes([*sides[0].runs, *sides[1].runs], cells)
-    values = [[side.values(side.methods[0], task, protocol) for task in shared] for side in sides]
-    judged = judge((names[0], names[1]), shared, *values, protocol, (*left_out, *found))
-    tasks = [one._replace(selection=_selection(sides, one.task)) for one in judged.tasks]
+    one, two = ([side.values(side.methods[0], task, protocol) for task in shared] for side in sides)
+    judged = judge((names[0], names[1]), shared, one, two, protocol, (*left_out, *found))
+    tasks = [task._replace(selection=_selection(sides, task.task)) for task in judged.tasks]
     return dataclasses.replace(judged, tasks=tuple(tasks))
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from leeward.judgement import FEWEST_SEEDS
+from leeward.judgement import FEWEST_SEEDS, seed_interval
 
 Scores = Sequence[np.ndarray]
 """Of one method: one array a task, [..., N] over its runs."""
@@ -114,6 +114,13 @@ def estimate(
     drawn = [resample(scores, resamples, generator) for scores in methods]
     low, high = np.percentile(statistic(*drawn), LEVEL, axis=0)
     return Estimate(value, np.asarray(low), np.asarray(high))
+
+
+def seeds_estimate(values: np.ndarray) -> Estimate:
+    """The mean of one task's runs [N], with the interval that `leeward reproduce` gives it."""
+    low, high = seed_interval(values.tolist()) or (None, None)
+    ends = [None if end is None else np.asarray(end) for end in (low, high)]
+    return Estimate(np.asarray(values.mean()), *ends)
 
 
 def iqm_curve(curves: Scores, resamples: int = CURVE_RESAMPLES) -> Estimate:

@@ -58,10 +58,10 @@ class Page(html.parser.HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
-@pytest.fixture
-def runs(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two methods on two tasks, five seeds each, with all that a run directory may hold."""
-    folder = tmp_path / "runs"
+    folder = tmp_path_factory.mktemp("made-up") / "runs"
     generator = np.random.default_rng(0)
     finding = {
         "code": "actions_on_bounds", "severity": "info", "count": 12, "rows": [1],
@@ -83,14 +83,21 @@ def runs(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def out(runs: Path) -> Path:
+    """The folder of their report, by the best evaluation of every run."""
+    report([runs], runs.parent / "out", protocol="best")
+    return runs.parent / "out"
+
+
 def read_csv(path: Path) -> list[dict[str, str]]:
     """A CSV file's rows."""
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
 
 
-def test_the_page_says_what_the_runs_say(runs: Path, tmp_path: Path) -> None:
-    page = Page(report([runs], tmp_path / "out").read_text())
+def test_the_page_says_what_the_runs_say(out: Path) -> None:
+    page = Page((out / "index.html").read_text())
     for words in (
         "bc, td3-bc on hopper-medium-v2, walker2d-medium-v2",
         "td3-bc is better than bc: a run of td3-bc beats a run of bc with probability 1.00",
@@ -113,9 +120,8 @@ def test_the_page_says_what_the_runs_say(runs: Path, tmp_path: Path) -> None:
     assert drawn == 2 + 4 + 3 + 2 + 6
 
 
-def test_the_page_needs_nothing_else(runs: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    text = report([runs], out).read_text()
+def test_the_page_needs_nothing_else(out: Path) -> None:
+    text = (out / "index.html").read_text()
     page = Page(text)
     outside = [a for a in page.addresses if not a.startswith(("#", "data:", "figures/"))]
     assert outside == []
@@ -135,9 +141,7 @@ def test_the_page_needs_nothing_else(runs: Path, tmp_path: Path) -> None:
     assert 'name="viewport"' in text
 
 
-def test_every_figure_lies_beside_the_page_as_svg_png_and_csv(runs: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    report([runs], out)
+def test_every_figure_lies_beside_the_page_as_svg_png_and_csv(out: Path) -> None:
     names = {path.stem for path in (out / "figures").iterdir()}
     assert {"learning-hopper-medium-v2", "performance-profile", "sample-efficiency"} <= names
     for name in names:
@@ -149,9 +153,7 @@ def test_every_figure_lies_beside_the_page_as_svg_png_and_csv(runs: Path, tmp_pa
     assert len(learning) == 12
 
 
-def test_tables_have_the_numbers_of_the_runs(runs: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    report([runs], out, protocol="best")
+def test_tables_have_the_numbers_of_the_runs(runs: Path, out: Path) -> None:
     rows = read_csv(out / "tables" / "scores.csv")
     for row in rows:
         run = Run(runs / row["method"].replace("-", "_") / row["task"])
@@ -165,9 +167,10 @@ def test_tables_have_the_numbers_of_the_runs(runs: Path, tmp_path: Path) -> None
     assert len(read_csv(out / "tables" / "runs.csv")) == 4
 
 
-def test_the_same_runs_give_the_same_bytes(runs: Path, tmp_path: Path) -> None:
-    one, two = report([runs], tmp_path / "one"), report([runs], tmp_path / "two")
-    assert one.read_bytes() == two.read_bytes()
+def test_the_same_runs_give_the_same_bytes(runs: Path, out: Path, tmp_path: Path) -> None:
+    report([runs], tmp_path, protocol="best")
+    for file in out.rglob("*.*"):
+        assert file.read_bytes() == (tmp_path / file.relative_to(out)).read_bytes(), file
 
 
 def test_what_users_write_stays_text(tmp_path: Path) -> None:
@@ -247,6 +250,25 @@ def test_small_videos_lie_in_the_page_and_large_ones_beside_it(tmp_path: Path) -
     assert "data:video/mp4;base64,c21hbGw=" in page.addresses
     assert "videos/0-large-one.mp4" in page.addresses
     assert (out / "videos" / "0-large-one.mp4").stat().st_size == LARGEST_VIDEO + 1
+
+
+def test_what_was_measured_once_is_a_table(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [1.0, 2.0, 3.0], metrics=METRICS)
+    with (run / "metrics.jsonl").open("a") as file:
+        for seed, value in enumerate((-1.0, -2.0, -3.0)):
+            line = {"phase": "behavior", "step": 5, "run": seed, "seed": seed}
+            file.write(json.dumps(line | {"held_out/log_likelihood": value}) + "\n")
+    out = tmp_path / "out"
+    page = Page(report(run, out).read_text())
+    assert "Measured once, at the end of a phase" in page.text
+    (row,) = read_csv(out / "tables" / "measurements.csv")
+    assert (row["Phase"], row["Measure"], row["Seeds"], row["Mean over seeds"]) == (
+        "behavior",
+        "held_out/log_likelihood",
+        "3",
+        "-2",
+    )
+    assert not list((out / "figures").glob("*log-likelihood*"))
 
 
 def test_metrics_are_thinned_before_they_are_parsed(tmp_path: Path) -> None:

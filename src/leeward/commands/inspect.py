@@ -18,9 +18,11 @@ from leeward.commands.parsing import (
 )
 from leeward.data import registry
 from leeward.data.checks import Report, inspect
+from leeward.data.dataset import Dataset
 from leeward.data.load import load_dataset
 from leeward.data.table_columns import TableColumns
 from leeward.environments import environment_spec
+from leeward.errors import ConfigError
 
 COLORS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
@@ -35,6 +37,8 @@ class InspectOptions:
     """Print the report as JSON."""
     plots: str | None = None
     """Also draw returns, lengths, actions, rewards and states into this folder (SVG, PNG, CSV)."""
+    policy: str | None = None
+    """With --plots: a run, to draw how far its actions lie from the data's in like states."""
 
 
 def main(arguments: list[str]) -> int:
@@ -49,6 +53,10 @@ def main(arguments: list[str]) -> int:
         prog="leeward inspect",
         description="Looks at a data set and says what may go wrong when learning from it.",
     )
+    if parsed.policy is not None and parsed.plots is None:
+        raise ConfigError(
+            "--policy draws how far a run leaves the data: name a folder with --plots"
+        )
     values = load_arguments(pick(DataOptions, parsed))
     if "columns" in values:
         values["columns"] = TableColumns(**values["columns"])
@@ -61,9 +69,7 @@ def main(arguments: list[str]) -> int:
     report = inspect(dataset)
     drawn: list[str] = []
     if parsed.plots is not None:
-        from leeward.report.doctor import plot_dataset  # takes a second to import
-
-        drawn = plot_dataset(dataset, parsed.plots)
+        drawn = _plot(dataset, parsed.plots, parsed.policy)
     if parsed.json:
         print(json.dumps(report.to_json()))  # noqa: T201
     else:
@@ -71,6 +77,17 @@ def main(arguments: list[str]) -> int:
         if parsed.plots is not None:
             print(f"plots: {parsed.plots} ({', '.join(drawn)})")  # noqa: T201
     return 2 if report.errors else 0
+
+
+def _plot(dataset: Dataset, folder: str, run: str | None) -> list[str]:
+    """The names of the figures that were drawn."""
+    from leeward.report.doctor import plot_dataset  # takes a second to import
+
+    if run is None:
+        return plot_dataset(dataset, folder)
+    from leeward.policy import load_policy
+
+    return plot_dataset(dataset, folder, load_policy(run))
 
 
 def show(report: Report) -> None:

@@ -14,7 +14,7 @@ from leeward.published.scores import Rule
 from leeward.report import attachments, evidence, origins
 from leeward.report.aggregates import aggregate
 from leeward.report.blocks import Section
-from leeward.report.diagnostics import diagnostic_figures, read_metrics
+from leeward.report.diagnostics import diagnostic_figures, measurement_table, read_metrics
 from leeward.report.figures import Gallery, style
 from leeward.report.files import file_name, write_bytes
 from leeward.report.page import render
@@ -55,12 +55,13 @@ def report(
     tables: dict[str, Table] = {}
     found = aggregate(results, protocol)
     drawings = diagnostic_figures(results, metrics, gallery, styles)
+    measured = measurement_table(results, metrics)
     sections = [
         evidence.scores_section(results, protocol, tables),
         evidence.aggregate_section(found, results, gallery, styles, tables),
         *evidence.training_sections(results, gallery, styles),
         origins.estimates_section(estimates, tables),
-        origins.diagnostics_section(drawings, others),
+        origins.diagnostics_section(drawings, measured, others, tables),
         origins.data_section(results, tables),
         origins.runs_section(results, tables),
         _videos(results, folder),

@@ -14,9 +14,10 @@ from leeward.errors import CheckpointError
 from leeward.report.curves import curve_csv, draw_curves, thinned
 from leeward.report.figures import Drawing, Gallery, Style
 from leeward.report.files import file_name
+from leeward.report.tables import Table, table
 from leeward.results import Results
 from leeward.run import Run
-from leeward.statistics import Estimate
+from leeward.statistics import Estimate, seeds_estimate
 from leeward.trained import Task, Trained
 
 POINTS = 50
@@ -110,13 +111,7 @@ def diagnostic_figures(
         gallery: where figures are drawn.
         styles: of every method.
     """
-    swept = {name for run in results.runs for row in run.table for name in row}
-    names = dict.fromkeys(
-        name
-        for held in metrics.values()
-        for _, name, _ in held
-        if not name.startswith("time/") and name not in swept
-    )
+    names = [name for name, length in _lengths(results, metrics).items() if length > 1]
     panels = {name: (name,) for name in names}
     if len(names) * len(results.tasks) > MOST:
         panels = FAMILIES
@@ -135,6 +130,33 @@ def diagnostic_figures(
         if drawings:
             found[task.name] = drawings
     return found
+
+
+def measurement_table(results: Results, metrics: Mapping[Path, Metrics]) -> Table | None:
+    """What was measured once, such as at the end of a phase: one row a method, task and number."""
+    once = {name for name, length in _lengths(results, metrics).items() if length == 1}
+    values: dict[tuple[str, str, str, str], list[float]] = {}
+    for (method, task), cell in results.cells.items():
+        for one in cell:
+            for (phase, name, index), series in metrics[one.run.directory].items():
+                if name in once and index == one.row["run"]:
+                    values.setdefault((method, task, phase, name), []).append(series.values[0])
+    rows = [
+        (*place, len(found), seeds_estimate(np.array(found))) for place, found in values.items()
+    ]
+    columns = ("Method", "Task", "Phase", "Measure", "Seeds", "Mean over seeds")
+    return table(columns, rows, digits=4) if rows else None
+
+
+def _lengths(results: Results, metrics: Mapping[Path, Metrics]) -> dict[str, int]:
+    """Metric → most lines that a run has of it; without rates and swept settings."""
+    swept = {name for run in results.runs for row in run.table for name in row}
+    lengths: dict[str, int] = {}
+    for held in metrics.values():
+        for (_, name, _), series in held.items():
+            if not name.startswith("time/") and name not in swept:
+                lengths[name] = max(lengths.get(name, 0), len(series.steps))
+    return lengths
 
 
 def _curve(

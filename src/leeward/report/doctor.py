@@ -15,15 +15,19 @@ from matplotlib.figure import Figure
 
 from leeward.data.dataset import Dataset
 from leeward.data.registry import normalized_score
+from leeward.report.coverage import coverage, plot_coverage
 from leeward.report.figures import (
     GRID,
     INK,
     PAPER,
     SERIES,
     Gallery,
+    Style,
+    add_legend,
     add_title,
     in_thousands,
     panel,
+    plot,
     shortened,
 )
 from leeward.report.tables import Table, table
@@ -37,14 +41,26 @@ SHOWN_STATES = 20_000
 COVERAGE = LinearSegmentedColormap.from_list("coverage", [PAPER, SERIES[0], INK])
 
 
-def plot_dataset(dataset: Dataset, folder: str | Path) -> list[str]:
+def plot_dataset(
+    dataset: Dataset,
+    folder: str | Path,
+    act: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> list[str]:
     """Draws a data set into `folder` and returns the figures' names, without endings.
 
     Each is written as SVG, PNG and CSV. Observations that are images have no map.
 
+    Args:
+        dataset: what is drawn.
+        folder: made where it does not exist.
+        act: a trained policy, to draw how far its actions lie from the data's.
+
     Raises:
         CheckpointError: the folder cannot be written.
+        DataError: the policy's coverage cannot be told of these data.
+        SpecError: the policy is of another kind than the data.
     """
+    covered = None if act is None else coverage(dataset, act)  # before anything is written
     gallery = Gallery(Path(folder))
     returns = dataset.episode_returns()
     _histogram(gallery, "returns", "Returns of episodes", "return", returns)
@@ -56,6 +72,8 @@ def plot_dataset(dataset: Dataset, folder: str | Path) -> list[str]:
     _actions(gallery, dataset)
     _rewards(gallery, dataset)
     _states(gallery, dataset)
+    if covered is not None:
+        plot_coverage(covered, gallery)
     return gallery.names
 
 
@@ -130,7 +148,7 @@ def _bars(share: np.ndarray) -> Figure:
 def _strips(share: np.ndarray, space: Box) -> Figure:
     """One strip a dimension, from its lower to its upper bound."""
     count = len(share)
-    figure, axes = panel(height=1.5 + 0.17 * count, left=0.6, right=0.75)
+    figure, axes = panel(height=max(2.3, 1.5 + 0.17 * count), left=0.6, right=0.75)
     places = np.linspace(0.0, 1.0, BINS + 1)
     drawn = np.where(share > 0.0, share, np.nan)
     mesh = axes.pcolormesh(
@@ -144,7 +162,7 @@ def _strips(share: np.ndarray, space: Box) -> Figure:
         rasterized=True,
     )
     axes.set_ylim(count - 0.5, -0.5)
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.set_yticks(range(0, count, max(1, count // 8)))
     more = f" (first {count} of {space.size})" if count < space.size else ""
     add_title(figure, f"Action coverage{more}: white has none")
     same = len(set(space.low)) == 1 and len(set(space.high)) == 1
@@ -154,13 +172,13 @@ def _strips(share: np.ndarray, space: Box) -> Figure:
     axes.set_ylabel("dimension")
     axes.grid(visible=False)
     bar = figure.colorbar(mesh, ax=axes, fraction=0.05, pad=0.03)
-    bar.set_label("share of actions")
+    bar.set_label("share")
     bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
     return figure
 
 
 def _rewards(gallery: Gallery, dataset: Dataset) -> None:
-    """Mean reward by the step of the episode, with the middle four fifths."""
+    """Rewards by the step of the episode: median, mean and the middle four fifths."""
     rows = np.flatnonzero(dataset.recorded & np.isfinite(dataset.reward))
     if not len(rows):
         return
@@ -172,22 +190,26 @@ def _rewards(gallery: Gallery, dataset: Dataset) -> None:
     parts = np.split(reward[order], np.flatnonzero(np.diff(group[order])) + 1)
     start = np.unique(group) * width
     mean = np.array([part.mean() for part in parts])
-    low, high = np.array([np.percentile(part, (10, 90)) for part in parts]).T
+    low, median, high = np.array([np.percentile(part, (10, 50, 90)) for part in parts]).T
+    styles = {"median": Style(SERIES[0], "solid"), "mean": Style(INK, (0, (4, 2)))}
 
     def draw() -> Figure:
-        figure, axes = panel()
+        figure, axes = panel(legend=list(styles))
         axes.fill_between(start, low, high, color=SERIES[0], alpha=0.2, linewidth=0)
-        axes.plot(start, mean, color=SERIES[0])
+        plot(axes, start, median, styles["median"])
+        plot(axes, start, mean, styles["mean"])
+        add_legend(figure, list(styles), list(styles.values()))
         add_title(figure, "Reward in the course of an episode (band: 10–90 %)")
         axes.set_xlabel("step of the episode")
         axes.set_ylabel("reward")
         in_thousands(axes)
         return figure
 
-    columns = ("step", "mean", "10 %", "90 %", "rows")
+    columns = ("step", "mean", "10 %", "50 %", "90 %", "rows")
+    numbers = np.stack([mean, low, median, high], axis=1).tolist()
     lines = [
-        (int(start[k]), float(mean[k]), float(low[k]), float(high[k]), len(parts[k]))
-        for k in range(len(parts))
+        (first, *own, len(part))
+        for first, own, part in zip(start.tolist(), numbers, parts, strict=True)
     ]
     _add(gallery, "rewards", "Reward in the course of an episode", table(columns, lines), draw)
 

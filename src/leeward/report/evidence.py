@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from leeward.compare import judge, sentence
-from leeward.judgement import seed_interval
 from leeward.published.scores import RULES, Rule
 from leeward.report import blocks
 from leeward.report.aggregates import (
@@ -30,7 +27,7 @@ from leeward.report.figures import Gallery, Style
 from leeward.report.references import reference_table
 from leeward.report.tables import Table, table
 from leeward.results import Results
-from leeward.statistics import Estimate
+from leeward.statistics import Estimate, seeds_estimate
 
 CLONING = ("bc", "discrete_bc")
 """Algorithms that imitate their data."""
@@ -73,7 +70,7 @@ def scores_section(results: Results, rule: Rule, tables: dict[str, Table]) -> Se
     if not scores:
         return None
     estimates = {
-        (method, name): _seeds_estimate(values)
+        (method, name): seeds_estimate(values)
         for method, cells in scores.items()
         for name, values in cells.items()
     }
@@ -116,13 +113,6 @@ def _units(results: Results) -> str:
     score = "Scores are normalized: 0 is a random policy, 100 the reference expert."
     raw = "Returns are raw: no reference returns are known."
     return " ".join(text for kind, text in (("score", score), ("return", raw)) if kind in kinds)
-
-
-def _seeds_estimate(values: np.ndarray) -> Estimate:
-    """The mean over seeds, with the interval that `leeward reproduce` gives it."""
-    low, high = seed_interval(values.tolist()) or (None, None)
-    ends = [None if end is None else np.asarray(end) for end in (low, high)]
-    return Estimate(np.asarray(values.mean()), *ends)
 
 
 def _long_table(
@@ -193,7 +183,8 @@ def aggregate_section(
         parts.append(
             blocks.rows(improvement_table(found), folded="Probability of improvement, every pair")
         )
-    title = "All tasks together" if len(found.tasks) > 1 else f"On {found.tasks[0].name}"
+    names = [task.name for task in found.tasks]
+    title = "All tasks together" if len(names) > 1 else f"On {names[0]}"
     return Section("aggregates", title, tuple(parts))
 
 

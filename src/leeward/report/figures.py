@@ -206,7 +206,7 @@ def panel(
         top: inches for the title.
         right: inches right of the axes.
     """
-    room = 0.2 * -(-len(legend) // columns(legend)) + 0.08 if legend else 0.0
+    room = 0.17 * -(-len(legend) // columns(legend)) + 0.08 if legend else 0.0
     whole = height + room
     figure = Figure(figsize=(WIDTH, whole), dpi=120)
     FigureCanvasAgg(figure)

@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from leeward.report import blocks
 from leeward.report.attachments import Attached, Video
@@ -107,10 +108,20 @@ def estimates_section(attached: Sequence[Attached], tables: dict[str, Table]) ->
 
 
 def diagnostics_section(
-    drawings: Mapping[str, Sequence[Drawing]], attached: Sequence[Attached]
+    drawings: Mapping[str, Sequence[Drawing]],
+    measured: Table | None,
+    attached: Sequence[Attached],
+    tables: dict[str, Table],
 ) -> Section | None:
     """Actors and critics while they trained, and diagnostics that lie in the runs."""
     parts: list[Block] = []
+    if measured is not None:
+        tables["measurements"] = measured
+        parts.append(
+            blocks.text("Measured once, at the end of a phase, on data held out where it says so:")
+        )
+        fold = f"All {len(measured.rows)} numbers" if len(measured.rows) > SHOWN_ROWS else ""
+        parts.append(blocks.rows(measured, fold))
     if drawings:
         parts.append(
             blocks.text(
@@ -184,10 +195,10 @@ def repeat_command(run: Run) -> str:
     return shlex.join(words)
 
 
-def _flags(options: Mapping[str, object]) -> list[str]:
+def _flags(options: Mapping[str, Any]) -> list[str]:
     """How the data were read, as flags."""
     columns = options.get("columns", {})
-    named = {"terminal" if n == "termination" else n: v for n, v in dict(columns).items()}  # pyright: ignore[reportArgumentType, reportCallIssue]
+    named = {"terminal" if name == "termination" else name: v for name, v in columns.items()}
     words: list[str] = []
     for name, value in {**{n: v for n, v in options.items() if n != "columns"}, **named}.items():
         flag = f"--{name.replace('_', '-')}"
