@@ -62,6 +62,29 @@ def test_discrete_actions_and_frames_are_read(tmp_path: Path) -> None:
     assert dataset.observation.dtype == np.uint8
 
 
+def test_single_frames_are_stacked_on_demand(tmp_path: Path) -> None:
+    frames = {
+        f"observations_{i}": np.full((length, 1, 84, 84), i, np.uint8)
+        for i, (length, _) in enumerate(EPISODES)
+    }
+    path = dump(tmp_path / "set.h5", discrete=True, **frames)
+    dataset = load_dataset(path, frame_stack=4)
+    assert dataset.spec.observation_shape == (4, 84, 84)
+    assert dataset.observation.shape == (8, 84, 84)
+    with pytest.raises(DataError) as error:
+        load_dataset(dump(tmp_path / "vectors.h5"), frame_stack=4)
+    assert str(error.value) == (
+        "vectors: --frame-stack needs rows of one gray image of bytes (uint8), they are float32 of "
+        "shape (1,)"
+    )
+    with pytest.raises(DataError) as error:
+        load_dataset(dataset, frame_stack=3)
+    assert str(error.value) == "set: --frame-stack 3: the data set says 4"
+    with pytest.raises(DataError) as error:
+        load_dataset(path, frame_stack=0)
+    assert str(error.value) == "set: --frame-stack 0: must be at least 1"
+
+
 def test_version_1_tells_ends_of_the_task_from_others(tmp_path: Path) -> None:
     path = tmp_path / "set.h5"
     with h5py.File(path, "w") as file:

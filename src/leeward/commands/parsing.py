@@ -28,6 +28,8 @@ class DataOptions:
     """Upper action bound, one or one a dimension."""
     max_episode_steps: int | None = None
     """Step limit of the task, for data that does not record time limits."""
+    frame_stack: int | None = None
+    """Rows of one observation, where rows hold single frames and the data does not say how many."""
     observation: tuple[str, ...] = ()
     """Table columns of the observation; patterns such as 'obs_*' are allowed."""
     action: tuple[str, ...] = ()

@@ -10,6 +10,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
+
 from leeward.data import registry
 from leeward.data.columns import Bound
 from leeward.data.d4rl import Rows, read_d4rl
@@ -39,6 +41,7 @@ def load_dataset(
     action_high: Bound = None,
     offline: bool = False,
     max_episode_steps: int | None = None,
+    frame_stack: int | None = None,
     strict: bool = True,
     on_progress: Progress | None = None,
 ) -> Dataset:
@@ -62,6 +65,8 @@ def load_dataset(
         action_high: the same, upper.
         offline: never use the network.
         max_episode_steps: the task's step limit, for data that does not record truncations.
+        frame_stack: how many rows make one observation, where rows hold single frames and the data
+            does not say.
         strict: refuse what cannot be trained on; without it (for `inspect`) NaN and actions
             outside the box are kept.
         on_progress: called with (bytes so far, bytes in all) during a download.
@@ -69,6 +74,21 @@ def load_dataset(
     Raises:
         DataError: the source is not known, not there, not whole, or not fit.
     """
+    if frame_stack is not None:
+        loaded = load_dataset(
+            source,
+            d4rl_rows=d4rl_rows,
+            env=env,
+            columns=columns,
+            action_space=action_space,
+            action_low=action_low,
+            action_high=action_high,
+            offline=offline,
+            max_episode_steps=max_episode_steps,
+            strict=strict,
+            on_progress=on_progress,
+        )
+        return _stacked(loaded, frame_stack)
     if isinstance(source, Dataset):
         return source
     hints = Hints(action_space, action_low, action_high, max_episode_steps, env, {}, strict)
@@ -95,6 +115,29 @@ def load_dataset(
     raise DataError(
         f"unknown data set '{text}'.{registry.suggest(text)} Give a name ('leeward list "
         "datasets' shows them), a path, an address or a Minari id"
+    )
+
+
+def _stacked(dataset: Dataset, frames: int) -> Dataset:
+    """The data set with `frames` rows an observation; rows may have one channel."""
+    name = dataset.metadata.get("name", "the data set")
+    if frames < 1 or dataset.frame_stack not in (1, frames):
+        own = f"the data set says {dataset.frame_stack}" if frames >= 1 else "must be at least 1"
+        raise DataError(f"{name}: --frame-stack {frames}: {own}")
+    shape = dataset.observation.shape[1:]
+    if len(shape) == 3 and 1 in (shape[0], shape[2]):
+        shape = shape[1:] if shape[0] == 1 else shape[:2]
+    if dataset.observation.dtype != np.uint8 or len(shape) != 2:
+        raise DataError(
+            f"{name}: --frame-stack needs rows of one gray image of bytes (uint8), they are "
+            f"{dataset.observation.dtype} of shape {dataset.observation.shape[1:]}"
+        )
+    following = dataset.next_observation
+    return dataclasses.replace(
+        dataset,
+        observation=dataset.observation.reshape(-1, *shape),
+        next_observation=None if following is None else following.reshape(-1, *shape),
+        metadata={**dataset.metadata, "frame_stack": frames},
     )
 
 

@@ -214,7 +214,7 @@ def _metadata(
     }
     if shard.game is not None:
         metadata |= {
-            "env_id": f"{shard.game}NoFrameskip-v4",
+            "env_id": f"ALE/{shard.game}-v5",  # with sticky actions, as they are evaluated
             "sticky_actions": True,
             "action_count": shard.actions,
         }
