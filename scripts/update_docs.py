@@ -48,8 +48,6 @@ OPTIONS = {
     "compare": CompareOptions,
     "ope": OpeCommandOptions,
     "ope-estimates": OpeOptions,
-    "report": ReportOptions,
-    "compare": CompareOptions,
     "collect": CollectOptions,
     "collect-online": OnlineOptions,
     "collect-qrdqn": QRDQNOptions,

@@ -7,16 +7,20 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import leeward
-import small_environments  # noqa: F401 (registers LeewardTest/…)
+from leeward.algorithms import td3_bc
 from leeward.data.dataset import Dataset
 from leeward.errors import ConfigError
 from leeward.ope.select import Selector
+from leeward.options import RunOptions
 from leeward.policy import load_policies
+from leeward.train import make_job
 from pushing import push
 from training import lines, train, weights
 
@@ -73,32 +77,35 @@ def test_a_resumed_run_keeps_the_same_policy(tmp_path: Path, npz: Path) -> None:
         np.testing.assert_array_equal(first[name], second[name])
 
 
-def test_rewards_are_valued_as_logged(tmp_path: Path, continuous_dataset: Dataset) -> None:
-    changes: dict[str, Any] = {"steps": 10, "seeds": (0,), "alpha": 0.0}
-    plain = train(tmp_path / "plain", continuous_dataset, **(SELECT | changes))
-    scaled = train(
-        tmp_path / "scaled",
-        continuous_dataset,
-        **(SELECT | changes | {"reward_scale": 100.0, "reward_shift": 5.0}),
+def test_rewards_and_episodes_are_those_that_were_logged(continuous_dataset: Dataset) -> None:
+    options = RunOptions(select="ope", reward_scale=100.0, reward_shift=5.0, best_fraction=0.5)
+    job = make_job(td3_bc.ALGORITHM, td3_bc.Config(), None, options, continuous_dataset, None)
+    assert job.logged is continuous_dataset
+    assert job.dataset.transitions < continuous_dataset.transitions
+    plain = dataclasses.replace(options, select="evaluation")
+    assert (
+        make_job(td3_bc.ALGORITHM, td3_bc.Config(), None, plain, continuous_dataset, None).logged
+        is None
     )
-    assert estimates(plain)[0] == estimates(scaled)[0]
 
 
-def test_evaluations_go_on_beside_estimates(tmp_path: Path) -> None:
-    draw = np.random.default_rng(0)
-    rows = 60
-    data = Dataset.from_arrays(
-        draw.normal(size=(rows, 2)),
-        draw.uniform(-2.0, 2.0, (rows, 1)),
-        draw.normal(size=rows),
-        np.zeros(rows, bool),
-        np.arange(rows) % 6 == 5,
-        action_low=-2.0,
-        action_high=2.0,
-        metadata={"name": "line"},
-    )
-    changes = {"steps": 20, "eval_episodes": 1, "env": "LeewardTest/Line-v0"}
-    run = train(tmp_path / "run", data, **(SELECT | changes))
+class Square(gymnasium.Env):
+    """Three numbers to see, two to choose, one step."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float64)
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        return self.np_random.normal(size=3), {}
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict]:
+        return np.zeros(3), float(action[0]), True, False, {}
+
+
+def test_evaluations_go_on_beside_estimates(tmp_path: Path, continuous_dataset: Dataset) -> None:
+    changes = {"steps": 20, "eval_episodes": 1, "env": Square}
+    run = train(tmp_path / "run", continuous_dataset, **(SELECT | changes))
     assert len(lines(run, "evaluations.jsonl")) == 4
     found = estimates(run)
     for index, trained in enumerate(load_policies(run, "best").runs):
@@ -121,8 +128,9 @@ def test_choosing_by_estimate_needs_moments_to_choose_at(
 
 
 def test_a_policy_that_diverged_has_no_estimate(continuous_dataset: Dataset) -> None:
-    stack = push(continuous_dataset, 1.0).stack()
-    broken = jax.tree.map(lambda leaf: leaf * np.nan, stack.policies)
-    selector = Selector(continuous_dataset, 0.99, 20)
-    assert np.isfinite(selector.estimate(stack)).all()
-    assert np.isnan(selector.estimate(dataclasses.replace(stack, policies=broken))).all()
+    one = push(continuous_dataset, 1.0)
+    two = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf * jnp.nan]), one.policy)
+    stack = dataclasses.replace(one.stack(), policies=two, runs=(one.run, one.run))
+    found = Selector(continuous_dataset, 0.99, 20).estimate(stack)
+    assert np.isfinite(found[0])
+    assert np.isnan(found[1])

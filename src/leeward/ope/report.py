@@ -107,8 +107,8 @@ class Report:
         found = {}
         for i, one in enumerate(names):
             for other in names[i + 1 :]:
-                tau = float(kendalltau(self.ranks(one), self.ranks(other)).statistic)
-                found[one, other] = 0.0 if np.isnan(tau) else tau
+                result: Any = kendalltau(self.ranks(one), self.ranks(other))
+                found[one, other] = float(np.nan_to_num(result.statistic))  # all ranks alike: 0
         return found
 
     def verdict(self) -> str:
