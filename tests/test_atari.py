@@ -13,6 +13,7 @@ import leeward
 from leeward import atari
 from leeward.algorithms import qrdqn
 from leeward.collect import CollectOptions, collect
+from leeward.copies import make_copies
 from leeward.data.registry import normalized_score
 from leeward.data.sampling import fit_scaling, gather, to_device
 from leeward.environments import environment_spec, make_environment
@@ -22,7 +23,7 @@ from leeward.policy import Policy, TrainedRun
 from leeward.types import Discrete
 
 pytest.importorskip("ale_py", reason="the games are an extra: pip install 'leeward[atari]'")
-PONG = "PongNoFrameskip-v4"
+PONG, BREAKOUT = "PongNoFrameskip-v4", "BreakoutNoFrameskip-v4"
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +103,36 @@ def test_a_share_of_the_actions_is_random() -> None:
     env.reset()
     taken = np.array([env.step(0)[1] for _ in range(2000)])
     assert (taken != 0).mean() == pytest.approx(0.25 * 0.9, abs=0.03)
+
+
+def test_a_lost_life_ends_what_can_be_expected_but_not_the_game() -> None:
+    copies = make_copies(BREAKOUT, 2, 1, 0)
+    assert copies.stack == 4
+    assert copies.spec.observation_shape == (4, 84, 84)
+    assert {row.shape for row in copies.begin({0: 0, 1: 1}).values()} == {(84, 84)}
+    draw = np.random.default_rng(0)
+    for _ in range(400):
+        answers = copies.step(draw.integers(0, 4, 2))
+        if answers.termination.any():
+            break
+    assert answers.termination.any()
+    assert not answers.ended.any()
+    copies.close()
+
+
+def test_a_new_episode_of_one_copy_is_the_same_beside_any_other() -> None:
+    pair, alone = make_copies(BREAKOUT, 2, 1, 0), make_copies(BREAKOUT, 1, 1, 0)
+    pair.begin({0: 0, 1: 1})
+    for _ in range(5):
+        pair.step(np.array([1, 2]))
+    first, expected = pair.begin({1: 7}), alone.begin({0: 7})
+    np.testing.assert_array_equal(first[1], expected[0])
+    for action in (1, 2, 3, 3, 2, 2):
+        np.testing.assert_array_equal(
+            pair.step(np.array([0, action])).row[1], alone.step(np.array([action])).row[0]
+        )
+    pair.close()
+    alone.close()
 
 
 def test_collected_frames_make_the_game_s_observations(tmp_path: Path) -> None:
