@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from leeward.data.dataset import Dataset
 from leeward.data.registry import normalized_score
@@ -141,7 +142,7 @@ def _bars(share: np.ndarray) -> Figure:
     axes.set_xlabel("action")
     axes.set_ylabel("share")
     axes.grid(visible=False, axis="x")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure
 
 
@@ -168,7 +169,7 @@ def _strips(share: np.ndarray, space: Box) -> Figure:
     same = len(set(space.low)) == 1 and len(set(space.high)) == 1
     ends = [f"{space.low[0]:g}", f"{space.high[0]:g}"] if same else ["lowest", "highest"]
     axes.set_xticks([0.0, 1.0], ends)
-    axes.get_xticklabels()[1].set_ha("right")
+    axes.get_xticklabels()[1].set_horizontalalignment("right")
     axes.set_ylabel("dimension")
     axes.grid(visible=False)
     bar = figure.colorbar(mesh, ax=axes, fraction=0.05, pad=0.03)

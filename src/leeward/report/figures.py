@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -38,7 +38,7 @@ ROLES = {PAPER: "paper", INK: "ink", MUTED: "muted", GRID: "grid"} | {
 }
 WIDTH = 4.8
 """Inches; 346 units in the page, about a phone's width, so that text there keeps its size."""
-LOOK = {
+LOOK: dict[Any, Any] = {
     "font.size": 10.0,
     "font.family": "DejaVu Sans",
     "axes.labelsize": 9.5,
