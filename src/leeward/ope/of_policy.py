@@ -152,7 +152,9 @@ def _reasons(
     """What speaks against each estimate."""
     walks, discount, episodes = problem.walks, problem.options.discount, len(problem.walks.first)
     reward = problem.dataset.reward[problem.dataset.start]
-    unsettled = distrust.apart(values.first.mean(axis=1), values.halfway, float(fit.scale))
+    own = values.first.mean(axis=1)
+    size = max(float(fit.scale), abs(float(own.mean())))
+    unsettled = distrust.apart(own, values.halfway, size)
     absent = _absent(problem, target)
     cut = distrust.cut_short(walks.length, walks.terminated, discount)
     result: dict[str, list[str | None]] = {}
