@@ -28,6 +28,7 @@ import numpy as np
 
 HERE = Path(__file__).parent
 SYNTHETIC = {"transitions": 200_000, "observation": 17, "action": 6}  # HalfCheetah's shapes
+PIXELS = {"transitions": 20_000, "side": 84, "stack": 4, "actions": 6}  # Pong's shapes
 
 
 class Row(NamedTuple):
@@ -40,6 +41,8 @@ class Row(NamedTuple):
     runs: int = 1
     gigaflop: float | None = None
     """Matrix products an update (SPEED.md's analytic counts); None where not counted."""
+    pixels: bool = False
+    """On random frames of Pong's shapes in place of vectors."""
 
 
 def leeward(name: str, *flags: str, steps: str = "--steps") -> tuple[str, ...]:
@@ -70,6 +73,11 @@ ROWS = (
     Row("iql", leeward("iql"), 6_000, 18_000, gigaflop=0.536),
     Row("cql", leeward("cql", "--hidden", "256", "256"), 200, 800, gigaflop=7.081),
     Row("bcq", leeward("bcq", "--preset", "tianshou", "--n-step", "1"), 400, 1_600, gigaflop=3.938),
+    # Multiply-adds of the Nature network, forward: 9.4 million an observation; backward twice as
+    # many but for the first layer's input.
+    Row("pixel il", leeward("il", "--preset", "tianshou"), 300, 900, gigaflop=1.58, pixels=True),
+    Row("pixel cql", leeward("cql"), 200, 600, gigaflop=2.34, pixels=True),
+    Row("pixel bcq", leeward("bcq"), 200, 600, gigaflop=2.78, pixels=True),
 )
 
 
@@ -90,10 +98,13 @@ def main() -> None:
     peak = sgemm_gigaflops()
     with tempfile.TemporaryDirectory() as folder:
         data = make_data(Path(folder))
+        frames = make_frames(Path(folder)) if any(row.pixels for row in rows) else data
         rates: dict[str, list[float]] = {}
         for _ in range(arguments.rounds):
             for row in rows:
-                rates.setdefault(row.name, []).append(rate_of(row, data, Path(folder)))
+                rates.setdefault(row.name, []).append(
+                    rate_of(row, frames if row.pixels else data, Path(folder))
+                )
                 print(row.name, f"{rates[row.name][-1]:.1f}", flush=True)
             for name, command in yardsticks(arguments.torch_python).items():
                 rates.setdefault(name, []).append(yardstick_rate(command))
@@ -118,6 +129,27 @@ def make_data(folder: Path) -> Path:
         terminations=np.zeros(count, bool),
         truncations=np.arange(count) % 1_000 == 999,
     )
+    return path
+
+
+def make_frames(folder: Path) -> Path:
+    """A random data set with Pong's shapes, every frame stored once."""
+    from leeward.data.dataset import Dataset
+    from leeward.data.row_file import write_row_file
+
+    generator = np.random.default_rng(0)
+    count, side = PIXELS["transitions"], PIXELS["side"]
+    data = Dataset.from_arrays(
+        generator.integers(0, 256, (count, side, side), np.uint8),
+        generator.integers(0, PIXELS["actions"], count),
+        generator.normal(size=count),
+        np.zeros(count, bool),
+        np.arange(count) % 1_000 == 999,
+        action_count=PIXELS["actions"],
+        metadata={"frame_stack": PIXELS["stack"]},
+    )
+    path = folder / "frames.hdf5"
+    write_row_file(path, data, {"frame_stack": PIXELS["stack"]})
     return path
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import h5py
 import numpy as np
 import pytest
@@ -92,6 +94,32 @@ def test_a_killed_training_goes_on_as_if_nothing_had_happened(
         np.testing.assert_array_equal(column, columns(collected / name)[key], err_msg=key)
     first, second = (f / "training" / "evaluations.jsonl" for f in (tmp_path, collected))
     assert first.read_text() == second.read_text()
+
+
+def five_times() -> gymnasium.Env:
+    """CartPole with rewards of 5."""
+    return gymnasium.wrappers.TransformReward(gymnasium.make(CARTPOLE), lambda reward: 5.0 * reward)
+
+
+def test_rewards_are_clipped_for_learning_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn, seen = online_qrdqn.learn, []
+
+    def recording(*given: Any) -> Any:
+        seen.append(given[2].reward)
+        return learn(*given)
+
+    monkeypatch.setattr(online_qrdqn, "learn", recording)
+    for clip, largest in (("always", 1 + 0.99 + 0.99**2), ("never", 5 * (1 + 0.99 + 0.99**2))):
+        seen.clear()
+        online = dataclasses.replace(ONLINE, steps=80, clip_rewards=clip)
+        collect(five_times, tmp_path / clip, OPTIONS, online)
+        assert np.max(seen) == pytest.approx(largest, rel=1e-5)
+        log = (tmp_path / clip / "training" / "evaluations.jsonl").read_text().splitlines()
+        returns = np.array([json.loads(line)["returns"] for line in log])
+        assert (returns % 5 == 0).all()
+        assert returns.max() > 5
 
 
 def test_a_share_of_actions_is_random(collected: Path, tmp_path: Path) -> None:

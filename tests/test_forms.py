@@ -15,7 +15,7 @@ from leeward import cli
 from leeward.algorithms import ALGORITHMS, DISCRETE, get_algorithm
 from leeward.data.dataset import Dataset
 from leeward.data.write import write_dataset
-from leeward.errors import DataError
+from leeward.errors import DataError, LeewardError
 from leeward.forms import fitting_form
 from training import train
 
@@ -112,3 +112,25 @@ def test_the_command_says_which_form_it_takes(
     # A flag of the other form alone is refused, with the form's name.
     assert cli.main([*arguments, "--phi", "0.1"]) == 2
     assert "unknown flag --phi for leeward train discrete-bcq" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "text"),
+    [
+        ("bcq", "images of 10 × 10 pixels are too small for the convolutions, which need 36 × 36"),
+        ("awac", "awac needs continuous actions"),
+    ],
+)
+def test_images_that_do_not_fit_are_refused_before_a_run_is_made(
+    tmp_path: Path, algorithm: str, text: str
+) -> None:
+    data = Dataset.from_arrays(
+        np.zeros((9, 10, 10, 4), np.uint8),
+        np.arange(9) % 3,
+        np.zeros(9),
+        np.zeros(9, bool),
+    )
+    with pytest.raises(LeewardError) as error:
+        train(tmp_path / "run", data, algorithm, ignore_errors=True)
+    assert str(error.value).startswith(text)
+    assert not (tmp_path / "run").exists()
