@@ -17,6 +17,7 @@ from leeward.commands.collect import OutputOptions
 from leeward.commands.compare import CompareOptions
 from leeward.commands.convert import ConvertOptions
 from leeward.commands.evaluate import EvaluateOptions
+from leeward.commands.export import ExportOptions
 from leeward.commands.inspect import InspectOptions
 from leeward.commands.ope import OpeCommandOptions
 from leeward.commands.parsing import DataOptions
@@ -39,6 +40,7 @@ OPTIONS = {
     "resume": ResumeOptions,
     "data": DataOptions,
     "evaluate": EvaluateOptions,
+    "export": ExportOptions,
     "watch": WatchOptions,
     "inspect": InspectOptions,
     "convert": ConvertOptions,

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         TrainingError,
     )
     from leeward.evaluate import evaluate
+    from leeward.export import export, load_exported
     from leeward.policy import Policy, load_policy
     from leeward.report import report
     from leeward.run import Run
@@ -50,8 +51,10 @@ _PLACES = {
     "TrainingError": "errors",
     "compare": "compare",
     "evaluate": "evaluate",
+    "export": "export",
     "inspect": "data.checks",
     "load_dataset": "data.load",
+    "load_exported": "export",
     "load_policy": "policy",
     "report": "report",
     "resume": "train",
@@ -72,8 +75,10 @@ __all__ = [
     "TrainingError",
     "compare",
     "evaluate",
+    "export",
     "inspect",
     "load_dataset",
+    "load_exported",
     "load_policy",
     "report",
     "resume",

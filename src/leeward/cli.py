@@ -25,6 +25,7 @@ COMMANDS = {
     "collect": Command("make data with an online learner, a trained or a random policy", "collect"),
     "reproduce": Command("train a published row again and compare", "reproduce"),
     "ope": Command("estimate what policies are worth from data alone, and rank them", "ope"),
+    "export": Command("write a policy as a file that runs without training code", "export"),
     "list": Command("list algorithms, data sets or environments", "list"),
     "quickstart": Command(
         "train BC and Fisher-BRC on the shipped data, compare them", "quickstart"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
 import jax
@@ -28,8 +28,8 @@ from leeward.environments import (
     make_environment,
 )
 from leeward.errors import LeewardError, SimulationError
-from leeward.policy import Policy, PolicyStack
-from leeward.types import Box
+from leeward.policy import Policy, TrainedRun
+from leeward.types import Box, Spec
 
 COPIES = 100
 """Copies of the environment at once, over all runs (ours: a MuJoCo one takes about 1 MB and
@@ -37,6 +37,26 @@ COPIES = 100
 LONGEST_EPISODE = 200_000
 """Steps after which an episode without a declared limit counts as endless (ours: the longest
 known are Atari's, 108,000 frames)."""
+
+
+@runtime_checkable
+class Actors(Protocol):
+    """What is evaluated: the policies of N runs (`PolicyStack`), or an exported file's of one."""
+
+    @property
+    def spec(self) -> Spec: ...
+    @property
+    def runs(self) -> tuple[TrainedRun, ...]: ...
+    @property
+    def policies(self) -> Any:
+        """Weights with a leading axis N, where they are at hand."""
+        ...
+
+    @property
+    def env(self) -> str | None: ...
+    def actor(self, episodes: int) -> Callable[[np.ndarray], np.ndarray]:
+        """Actions for many calls with observations [N, episodes, *obs]."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +147,7 @@ class Evaluator:
 
     def evaluate(
         self,
-        policies: PolicyStack,
+        policies: Actors,
         on_episode: Callable[[int], None] | None = None,
         without: Collection[int] = (),
     ) -> Evaluation:
@@ -169,7 +189,7 @@ class Evaluator:
 
 
 def evaluate(
-    policies: PolicyStack | Policy,
+    policies: Actors | Policy,
     env: EnvironmentSource | None = None,
     *,
     episodes: int = 10,
@@ -191,9 +211,7 @@ def evaluate(
         return evaluator.evaluate(stack, on_episode)
 
 
-def environment_of(
-    policies: PolicyStack | Policy, env: EnvironmentSource | None
-) -> EnvironmentSource:
+def environment_of(policies: Actors | Policy, env: EnvironmentSource | None) -> EnvironmentSource:
     """The environment asked for, else the one that the policies were trained for.
 
     Raises:
@@ -228,7 +246,7 @@ class _Rollout:
     """All episodes of one evaluation; `width` of every run at a time, the next when one ends."""
 
     def __init__(
-        self, evaluator: Evaluator, policies: PolicyStack, without: Collection[int], most: int
+        self, evaluator: Evaluator, policies: Actors, without: Collection[int], most: int
     ) -> None:
         self.evaluator, self.policies, self.spec = evaluator, policies, evaluator.spec
         runs, episodes = len(policies.runs), evaluator.episodes
@@ -344,7 +362,7 @@ class _Rollout:
         )
 
 
-def _check_weights(policies: PolicyStack, without: Collection[int]) -> None:
+def _check_weights(policies: Actors, without: Collection[int]) -> None:
     """Raises SimulationError for a policy with NaN or infinite weights.
 
     Discrete actions would not show them: the likeliest of NaN is action 0.

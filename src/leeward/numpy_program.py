@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
+from jax.extend.core import JaxprEqn
+
+from leeward.flat_jaxpr import flatten, type_of
 
 Values = Sequence[np.ndarray]
 
@@ -31,7 +33,7 @@ class Call(NamedTuple):
 class Program(NamedTuple):
     """A traced function of some arrays known beforehand and one that changes."""
 
-    constants: dict[int, np.ndarray]
+    constants: dict[int, Any]
     known: tuple[int, ...]
     """Slots of the arrays known beforehand."""
     changing: int
@@ -69,33 +71,23 @@ def trace(
         known: shapes and types of all arguments but the last.
         changing: shape and type of the last.
     """
-    closed: ClosedJaxpr = jax.make_jaxpr(function)(*known, changing)
-    builder = _Builder()
-    arguments = [builder.slot() for _ in closed.jaxpr.invars]
+    flat = flatten(jax.make_jaxpr(function)(*known, changing))
     try:
-        (result,) = builder.inline(closed.jaxpr, closed.consts, arguments)
+        calls = [Call(_function_of(o.equation), o.inputs, o.outputs) for o in flat.operations]
     except NotImplementedError:
         return None
-    varies, needed = {arguments[-1]}, {result}
-    for call in builder.calls:
+    varies = {flat.arguments[-1]}
+    for call in calls:
         if varies.intersection(call.inputs):
             varies.update(call.outputs)
-    live: list[Call] = []
-    for call in reversed(builder.calls):
-        if needed.intersection(call.outputs):
-            needed.update(call.inputs)
-            live.append(call)
-    calls = list(reversed(live))
-    if any(call.function is _random for call in calls):
-        return None
     return Program(
-        constants=builder.constants,
-        known=tuple(arguments[:-1]),
-        changing=arguments[-1],
+        constants=flat.constants,
+        known=flat.arguments[:-1],
+        changing=flat.arguments[-1],
         once=tuple(call for call in calls if not varies.intersection(call.outputs)),
         each=tuple(call for call in calls if varies.intersection(call.outputs)),
-        result=result,
-        slots=builder.slots,
+        result=flat.result,
+        slots=flat.slots,
     )
 
 
@@ -110,54 +102,6 @@ def _run(calls: Sequence[Call], values: list[Any]) -> None:
                     values[slot] = value
 
 
-class _Builder:
-    """Collects the calls of a program, functions within functions written out."""
-
-    def __init__(self) -> None:
-        self.calls: list[Call] = []
-        self.constants: dict[int, np.ndarray] = {}
-        self.slots = 0
-
-    def slot(self) -> int:
-        self.slots += 1
-        return self.slots - 1
-
-    def constant(self, value: Any, dtype: Any) -> int:
-        if jnp.issubdtype(dtype, jax.dtypes.extended):
-            raise NotImplementedError(dtype)
-        slot = self.slot()
-        self.constants[slot] = np.asarray(value, dtype)
-        return slot
-
-    def inline(self, jaxpr: Jaxpr, constants: Sequence[Any], arguments: list[int]) -> list[int]:
-        """The slots of the results."""
-        place = dict(zip(jaxpr.invars, arguments, strict=True))
-        for variable, value in zip(jaxpr.constvars, constants, strict=True):
-            place[variable] = self.constant(value, _type(variable).dtype)
-
-        def find(atom: Any) -> int:
-            if isinstance(atom, Literal):
-                return self.constant(atom.val, _type(atom).dtype)
-            return place[atom]
-
-        for equation in jaxpr.eqns:
-            inputs = [find(atom) for atom in equation.invars]
-            inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
-            if equation.primitive.name in _CALLS and inner is not None:
-                outputs = self.inline(inner.jaxpr, inner.consts, inputs)
-                place.update(zip(equation.outvars, outputs, strict=True))
-                continue
-            outputs = [self.slot() for _ in equation.outvars]
-            place.update(zip(equation.outvars, outputs, strict=True))
-            self.calls.append(Call(_function_of(equation), tuple(inputs), tuple(outputs)))
-        return [find(atom) for atom in jaxpr.outvars]
-
-
-def _type(atom: Any) -> Any:
-    """Shape and type of a variable or literal."""
-    return atom.aval
-
-
 def _function_of(equation: JaxprEqn) -> Callable[..., Any]:
     """The operation in NumPy.
 
@@ -165,7 +109,7 @@ def _function_of(equation: JaxprEqn) -> Callable[..., Any]:
         NotImplementedError: it is not among those known.
     """
     name = equation.primitive.name
-    types = [_type(atom).dtype for atom in equation.invars]
+    types = [type_of(atom).dtype for atom in equation.invars]
     if name in _OF_FLOATS and all(jnp.issubdtype(t, np.floating) for t in types):
         return _OF_FLOATS[name]
     if name in _OF_ANY:
@@ -176,17 +120,9 @@ def _function_of(equation: JaxprEqn) -> Callable[..., Any]:
         return _dot(equation)
     if name == "select_n" and types[0] == np.dtype(bool):
         return lambda which, no, yes: np.where(which, yes, no)
-    if name.startswith("random_"):
-        return _random
     raise NotImplementedError(name)
 
 
-def _random(*values: Any) -> Any:
-    """Stands for operations on keys, which a deterministic function makes but does not need."""
-    raise AssertionError(values)
-
-
-_CALLS = ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call")
 _OF_FLOATS: dict[str, Callable[..., Any]] = {
     "div": np.divide,
     "exp": np.exp,
@@ -221,8 +157,8 @@ _OF_ANY: dict[str, Callable[..., Any]] = {
 def _dot(equation: JaxprEqn) -> Callable[..., Any]:
     """A product summed over some axes and batched over others, as a matrix product."""
     (left_sum, right_sum), (left_batch, right_batch) = equation.params["dimension_numbers"]
-    left, right = (_type(atom) for atom in equation.invars)
-    if not left.dtype == right.dtype == _type(equation.outvars[0]).dtype == np.float32:
+    left, right = (type_of(atom) for atom in equation.invars)
+    if not left.dtype == right.dtype == type_of(equation.outvars[0]).dtype == np.float32:
         raise NotImplementedError("dot_general of other types")
     left_free = [i for i in range(left.ndim) if i not in (*left_sum, *left_batch)]
     right_free = [i for i in range(right.ndim) if i not in (*right_sum, *right_batch)]
@@ -232,7 +168,7 @@ def _dot(equation: JaxprEqn) -> Callable[..., Any]:
     summed = math.prod(left.shape[i] for i in left_sum)
     left_shape = (*batch, math.prod(left.shape[i] for i in left_free), summed)
     right_shape = (*batch, summed, math.prod(right.shape[i] for i in right_free))
-    shape = _type(equation.outvars[0]).shape  # batch, then left, then right
+    shape = type_of(equation.outvars[0]).shape  # batch, then left, then right
     plain = left_order == tuple(range(left.ndim)) and right_order == tuple(range(right.ndim))
     if plain and left_shape == left.shape and right_shape == right.shape:
         return np.matmul

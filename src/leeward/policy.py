@@ -136,7 +136,7 @@ class Policy:
         Raises:
             SpecError: observations of another shape, or that are not numbers.
         """
-        flat, leading = self._flat(observation)
+        flat, leading = flat_observation(self.spec, observation)
         call = partial(acting.act, self.algorithm.act, self.spec, self.policy, self.scaling)
         action = acting.in_pieces(call, flat)
         if action.dtype.kind == "f" and not np.isfinite(action).all():
@@ -160,7 +160,7 @@ class Policy:
         """
         if not self.has_density:
             raise SpecError(f"a policy of {self.algorithm.name} with these settings has no density")
-        flat, leading = self._flat(observation)
+        flat, leading = flat_observation(self.spec, observation)
         action = np.asarray(action)
         size = (self.spec.action.size,) if isinstance(self.spec.action, Box) else ()
         if action.shape != (*leading, *size):
@@ -189,24 +189,28 @@ class Policy:
             data=self.data,
         )
 
-    def _flat(self, observation: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]]:
-        """Observations [B, *obs] in the stored type, and the leading axes they had."""
-        observation = np.asarray(observation)
-        shape = self.spec.observation_shape
-        leading = observation.shape[: observation.ndim - len(shape)]
-        if observation.shape[len(leading) :] != shape:
-            raise SpecError(
-                f"the policy expects observations of shape {shape} with any leading axes, "
-                f"got {observation.shape}"
-            )
-        image = self.spec.observation_dtype == "uint8"
-        if image != (observation.dtype == np.uint8):
-            raise SpecError(
-                f"the policy expects {self.spec.observation_dtype} observations, "
-                f"got {observation.dtype}"
-            )
-        flat = observation.reshape(-1, *shape)
-        return flat if image else flat.astype(np.float32), leading
+
+def flat_observation(spec: Spec, observation: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]]:
+    """Observations [B, *obs] in the type that policies take, and the leading axes they had.
+
+    Raises:
+        SpecError: another shape, or floats where bytes are meant, or bytes for floats.
+    """
+    observation = np.asarray(observation)
+    shape = spec.observation_shape
+    leading = observation.shape[: observation.ndim - len(shape)]
+    if observation.shape[len(leading) :] != shape:
+        raise SpecError(
+            f"the policy expects observations of shape {shape} with any leading axes, "
+            f"got {observation.shape}"
+        )
+    image = spec.observation_dtype == "uint8"
+    if image != (observation.dtype == np.uint8):
+        raise SpecError(
+            f"the policy expects {spec.observation_dtype} observations, got {observation.dtype}"
+        )
+    flat = observation.reshape(-1, *shape)
+    return flat if image else flat.astype(np.float32), leading
 
 
 def _not_finite(observation: np.ndarray, action: np.ndarray) -> str:

@@ -20,7 +20,8 @@ class EvaluateOptions:
     episodes: int = 100
     """Episodes of every seed."""
     checkpoint: str = "last"
-    """Which policy: last, best (by the evaluations of training), or a checkpoint's STEP."""
+    """Which policy: last, best (by the evaluations of training), or a checkpoint's STEP; an
+    exported file holds only one."""
     env: str | None = None
     """Another environment than the run's."""
     evaluation_seed: int = 1
@@ -30,9 +31,12 @@ class EvaluateOptions:
 
 
 def main(arguments: list[str]) -> int:
-    """Evaluates all runs of a run directory, or a policy folder."""
+    """Evaluates all runs of a run directory, a policy folder or an exported file."""
     parsed = parse(
-        [positional("run", "a run directory or a saved policy"), *flags_of(EvaluateOptions)],
+        [
+            positional("run", "a run directory, a saved policy or an exported one"),
+            *flags_of(EvaluateOptions),
+        ],
         arguments,
         prog="leeward evaluate",
         description="Runs trained policies in their environment.",
@@ -40,9 +44,13 @@ def main(arguments: list[str]) -> int:
     if parsed.episodes < 1:
         raise ConfigError(f"--episodes must be at least 1, got {parsed.episodes}")
     from leeward.evaluate import evaluate
+    from leeward.export import is_exported, load_exported
     from leeward.policy import load_policies
 
-    stack = load_policies(parsed.run, checkpoint=parsed.checkpoint)
+    if is_exported(parsed.run):
+        stack = load_exported(parsed.run)
+    else:
+        stack = load_policies(parsed.run, checkpoint=parsed.checkpoint)
     environment = parsed.env or stack.env
     if environment is None:
         raise ConfigError(f"{parsed.run} names no environment: give one with --env")
