@@ -6,7 +6,9 @@ written under a temporary name and renamed when complete, so a kill leaves the p
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -46,6 +48,7 @@ def save(
     try:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
+        _check_space(temporary, arrays)
         with ocp.StandardCheckpointer() as checkpointer:
             checkpointer.save((temporary / "arrays").absolute(), _by_path(arrays))
         also(temporary)
@@ -61,6 +64,16 @@ def save(
             "the one before it is kept: free some space and continue with --resume"
         ) from error
     return final
+
+
+def _check_space(folder: Path, arrays: Any) -> None:
+    """Raises OSError where the arrays do not fit: orbax notices late, in threads of its own."""
+    needed = sum(leaf.nbytes for leaf in jax.tree.leaves(arrays))
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise OSError(
+            errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: it takes {needed:,} bytes, {free:,} free"
+        )
 
 
 def restore(checkpoint: Path, like: Any) -> Any:
@@ -130,6 +143,8 @@ def _by_path(tree: Any) -> dict[str, Any]:
 
 
 def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     text = str(error).strip() or type(error).__name__
     first = text.splitlines()[0]
     return first if len(first) <= 200 else first[:200] + " …"
