@@ -13,6 +13,7 @@ kept.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import shutil
 import subprocess
@@ -75,6 +76,15 @@ ROWS = (
         "pendulum",
         (
             *("fisher-brc", "--bc-pretraining-steps", "5000", "--steps", "30000"),
+            *("--hidden", "64", "64", "--behavior-hidden", "64", "64", "--seeds", *SEEDS),
+        ),
+    ),
+    Row(  # values near those of a unit of reward a step, so that the density counts beside them
+        "pendulum-fisher-brc-scaled",
+        "pendulum",
+        (
+            *("fisher-brc", "--reward-scale", "0.1", "--reward-bonus", "0"),
+            *("--bc-pretraining-steps", "3000", "--steps", "20000"),
             *("--hidden", "64", "64", "--behavior-hidden", "64", "64", "--seeds", *SEEDS),
         ),
     ),
@@ -185,7 +195,7 @@ def line(row: Row, facts: dict[str, Any], evaluations: list[dict[str, Any]]) -> 
     minutes += " (machine shared)" * (minutes != "" and facts["shared"])
     cells = (
         facts["data"],
-        row.algorithm,
+        " ".join((row.algorithm, *scaling(row.command))),
         str(len(seeds)),
         f"{evaluations[-1]['step']:,}",
         ", ".join(f"{score:.1f}" for score in last),
@@ -195,6 +205,16 @@ def line(row: Row, facts: dict[str, Any], evaluations: list[dict[str, Any]]) -> 
         minutes,
     )
     return "| " + " | ".join(cells) + " |"
+
+
+def scaling(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The flags of a row that change its rewards."""
+    return tuple(
+        part
+        for flag, value in itertools.pairwise(command)
+        if flag.startswith("--reward")
+        for part in (flag, value)
+    )
 
 
 if __name__ == "__main__":
