@@ -198,7 +198,11 @@ def load(
     if kind not in algorithm.actions:
         from leeward.algorithms import ALGORITHMS
 
-        fitting = [n.replace("_", "-") for n, a in ALGORITHMS.items() if kind in a.actions]
+        fitting = {  # bc for discrete_bc: a name stands for the form that the data ask for
+            name.removeprefix("discrete_").replace("_", "-")
+            for name, other in ALGORITHMS.items()
+            if kind in other.actions
+        }
         raise DataError(
             f"{algorithm.name.replace('_', '-')} needs {' or '.join(algorithm.actions)} actions, "
             f"but those of {dataset.metadata.get('name', 'the data')} are {kind}: "

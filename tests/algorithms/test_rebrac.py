@@ -23,7 +23,6 @@ from fixed import (
 )
 from leeward.algorithms.rebrac import ALGORITHM, Config, State, act, check, init, update
 from leeward.data.dataset import Dataset
-from leeward.data.sampling import fit_scaling, to_device
 from leeward.errors import DataError
 from leeward.types import Batch
 
