@@ -110,7 +110,7 @@ def read_onnx(path: Path, content: bytes) -> tuple[Mapping[str, Any], Run]:
         raise CheckpointError(f"{path} was not exported by leeward: it has no card") from error
     except Exception as error:  # onnxruntime has an exception of its own for every fault
         raise CheckpointError(f"{path} is damaged or no ONNX file") from error
-    return card, lambda observation: session.run([OUTPUT], {INPUT: observation})[0]
+    return card, lambda observation: np.asarray(session.run([OUTPUT], {INPUT: observation})[0])
 
 
 def write_numpy(policy: Policy, card: Mapping[str, Any]) -> bytes:

@@ -136,10 +136,11 @@ def image_layout(spec: Spec) -> Layout:
             "nor images of bytes (uint8): flatten them"
         )
     layout: Layout = "HW" if len(shape) == 2 else "CHW" if shape[0] <= shape[2] else "HWC"
-    sides = shape if layout == "HW" else shape[1:] if layout == "CHW" else shape[:2]
-    if min(sides) < SMALLEST:
+    first = 0 if layout == "HWC" else len(shape) - 2
+    height, width = shape[first], shape[first + 1]
+    if min(height, width) < SMALLEST:
         raise SpecError(
-            f"images of {sides[0]} × {sides[1]} pixels are too small for the convolutions, which "
+            f"images of {height} × {width} pixels are too small for the convolutions, which "
             f"need {SMALLEST} × {SMALLEST}: flatten them into vectors of float32"
         )
     return layout
