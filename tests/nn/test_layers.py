@@ -11,12 +11,12 @@ import independent as slow
 from fixed import CONTINUOUS, DISCRETE, numbers
 from leeward.errors import SpecError
 from leeward.nn.actors import (
-    make_categorical_actor,
     make_deterministic_actor,
     make_mixture_actor,
     make_normal_actor,
 )
 from leeward.nn.critics import make_critic, make_ensemble, make_value
+from leeward.nn.discrete import make_categorical_actor
 from leeward.nn.layers import LayerNorm, make_mlp, orthogonal
 from leeward.types import Box, PRNGKey, Spec
 

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from leeward.errors import SpecError
-from leeward.nn.distributions import Categorical, TanhMixture, TanhNormal
+from leeward.nn.distributions import TanhMixture, TanhNormal
 from leeward.nn.layers import MLP, Initializer, fan_in_uniform, make_mlp
-from leeward.types import Box, Discrete, PRNGKey, Spec
+from leeward.types import Box, PRNGKey, Spec
 
 LOG_STD_RANGE = (-20.0, 2.0)
 """Clip of the log-std (SAC and Fisher-BRC reference code)."""
@@ -50,16 +50,6 @@ class MixtureActor(eqx.Module):
         output = output.reshape(*output.shape[:-1], 3, -1, self.components)
         logit, mean, log_std = output[..., 0, :, :], output[..., 1, :, :], output[..., 2, :, :]
         return TanhMixture(logit, mean, jnp.clip(log_std, *LOG_STD_RANGE))
-
-
-class CategoricalActor(eqx.Module):
-    """A categorical distribution whose logits come from an MLP."""
-
-    mlp: MLP
-
-    def __call__(self, observation: Float[Array, "*batch obs"]) -> Categorical:
-        """The distribution of the action."""
-        return Categorical(self.mlp(observation))
 
 
 def observation_size(spec: Spec) -> int:
@@ -136,20 +126,3 @@ def make_mixture_actor(
     sizes = (observation_size(spec), *hidden, 3 * continuous_size(spec) * components)
     mlp = make_mlp(sizes, key, initializer=initializer, last_initializer=last_initializer)
     return MixtureActor(mlp, components)
-
-
-def make_categorical_actor(
-    spec: Spec,
-    hidden: tuple[int, ...],
-    key: PRNGKey,
-    *,
-    initializer: Initializer = fan_in_uniform,
-    last_initializer: Initializer | None = None,
-) -> CategoricalActor:
-    """A categorical actor with the given hidden sizes."""
-    if not isinstance(spec.action, Discrete):
-        raise SpecError(f"this network needs discrete actions, got {spec.action}")
-    sizes = (observation_size(spec), *hidden, spec.action.size)
-    return CategoricalActor(
-        make_mlp(sizes, key, initializer=initializer, last_initializer=last_initializer)
-    )
