@@ -4,7 +4,7 @@ QR-DQN learns online; the policy nearest to a third of its best one acts with ha
 random, and every discrete algorithm learns from that. What each reaches is set beside the mean
 return of the data and appended to benchmarks/results/cartpole.jsonl.
 
-    python benchmarks/cartpole.py --out /tmp/cartpole
+    python benchmarks/cartpole.py --out runs/cartpole
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from compare_table import REFERENCE_RETURNS, make_table
-from speed import processor
+from records import append, read_lines, surroundings
 
 HERE = Path(__file__).parent
 EPISODES = 20
@@ -267,41 +267,6 @@ def warm_up(updates: int) -> int:
     """The updates that are not timed: the largest divisor up to a tenth, at most 1000."""
     most = max(1, min(1_000, updates // 10))
     return max(count for count in range(1, most + 1) if updates % count == 0)
-
-
-def surroundings() -> dict[str, Any]:
-    """Where and when a row was measured."""
-    commit = subprocess.run(
-        ["git", "-C", str(HERE), "describe", "--always", "--dirty"],
-        capture_output=True,
-        text=True,
-    )
-    return {
-        "processor": processor(),
-        "cores": os.cpu_count(),
-        "date": time.strftime("%Y-%m-%d"),
-        "commit": commit.stdout.strip() or None,
-    }
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The rows measured so far."""
-    if not path.is_file():
-        return []
-    lines = []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
-        try:
-            lines.append(json.loads(line))
-        except ValueError:
-            raise SystemExit(f"{path}, line {number}, is not JSON: delete the line") from None
-    return lines
-
-
-def append(path: Path, line: dict[str, Any]) -> None:
-    """Adds one row."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        file.write(json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":

@@ -14,9 +14,6 @@ halfcheetah-cs285-expert.hdf5. The corridor (fmr_corridor.py) needs no file.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -34,7 +31,7 @@ from fmr_table import make_table
 from leeward.data.dataset import Dataset
 from leeward.evaluate import Evaluator
 from leeward.policy import load_policies
-from speed import processor
+from records import append, read_lines, surroundings
 
 HERE = Path(__file__).parent
 EPISODES = 10
@@ -265,35 +262,6 @@ def measure(
         "training_seconds": round(seconds, 1),
         "seconds": round(time.monotonic() - begin, 1),
     }
-
-
-def surroundings() -> dict[str, Any]:
-    """Where and when a row was measured."""
-    commit = subprocess.run(
-        ["git", "-C", str(HERE), "describe", "--always", "--dirty"],
-        capture_output=True,
-        text=True,
-    )
-    return {
-        "processor": processor(),
-        "cores": os.cpu_count(),
-        "date": time.strftime("%Y-%m-%d"),
-        "commit": commit.stdout.strip() or None,
-    }
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The rows measured so far."""
-    if not path.is_file():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines() if line]
-
-
-def append(path: Path, line: dict[str, Any]) -> None:
-    """Adds one row."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        file.write(json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,6 @@ from speed import processor
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "learning"
-KEPT = ("evaluations.jsonl",)
 SEEDS = ("0", "1", "2")
 COLLECT = ("Pendulum-v1", "--dataset", "full-replay", "--steps", "12000", "--random-steps", "2000")
 EPISODES = ("--eval-every", "5000", "--eval-episodes", "20")
@@ -145,8 +144,7 @@ def run(row: Row, options: argparse.Namespace) -> None:
     kept = RESULTS / f".{row.name}"
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir(parents=True)
-    for name in KEPT:
-        shutil.copy(directory / name, kept / name)
+    shutil.copy(directory / "evaluations.jsonl", kept)
     (kept / "facts.json").write_text(json.dumps(facts, indent=2) + "\n")
     kept.rename(RESULTS / row.name)
 

@@ -4,7 +4,7 @@ Takes a file of single frames (`frames`, `final_frames`, `episode_offsets` and D
 or one that `leeward collect` wrote, and appends a line an algorithm to
 benchmarks/results/pong.jsonl. 10,000 updates of CQL take about ten minutes on two cores.
 
-    python benchmarks/pong.py --data pong.hdf5 --out /tmp/pong --only il cql
+    python benchmarks/pong.py --data pong.hdf5 --out runs/pong --only il cql
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from leeward import cli
-from leeward.data.dataset import Dataset
 
 SHIPPED = "inverteddoublependulum-replay-v5"
 SMALL = ("--hidden", "8", "--batch-size", "8", "--quiet", "--eval-episodes", "1")
@@ -224,7 +223,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_ends_training_with_one_line(
-    small_disk: Path, continuous_dataset: Dataset, capsys: pytest.CaptureFixture[str]
+    small_disk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = hdf5(small_disk.parent / "small.hdf5")
     run = small_disk / "run"
