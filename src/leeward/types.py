@@ -108,6 +108,16 @@ class Phase(NamedTuple):
     measurement: Measurement | None = None
 
 
+class Online(NamedTuple):
+    """How an algorithm goes on learning in an environment, with the updates of its last phase."""
+
+    explore: ActFn
+    """How it acts there, in [−1, 1]: a sample of its policy, or its action with noise."""
+    whole_episodes: Callable[[Any], bool] = lambda config: False
+    """Whether transitions count only once their episode has ended, since the phase's `enter`
+    computes something from what followed them; it is then called again with what was seen."""
+
+
 class Algorithm(NamedTuple):
     """Everything the engine needs to know of one algorithm."""
 
@@ -129,3 +139,5 @@ class Algorithm(NamedTuple):
     check: Callable[[Any, Any], None] | None = None
     """(config, data set) → raises DataError or ConfigError where they do not fit together, before
     anything is written; None where all data of the right kind of action do."""
+    online: Online | None = None
+    """How a trained run is continued in an environment (leeward finetune); None: it is not."""

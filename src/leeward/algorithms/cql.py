@@ -33,13 +33,13 @@ from leeward.data.returns import return_to_go
 from leeward.data.sampling import DeviceData
 from leeward.errors import ConfigError
 from leeward.losses import td_target, temperature_loss
-from leeward.nn.actors import NormalActor, make_normal_actor
+from leeward.nn.actors import NormalActor, make_normal_actor, sample_action
 from leeward.nn.critics import Ensemble, make_ensemble
 from leeward.nn.distributions import TanhNormal
 from leeward.nn.layers import fan_in_uniform, orthogonal
 from leeward.nn.many import ensemble_each, spread
 from leeward.optim import apply_gradient, clip_norm, descend, gradient_in_parts, polyak
-from leeward.types import Algorithm, Batch, Metrics, Phase, PRNGKey, Sampling, Spec, Step
+from leeward.types import Algorithm, Batch, Metrics, Online, Phase, PRNGKey, Sampling, Spec, Step
 
 PART = 16
 """States a part of the critics' gradient (ours: 16 × 31 actions × 256 units fit a core's cache)."""
@@ -373,6 +373,7 @@ ALGORITHM = Algorithm(
     check=check,
     policy=policy,
     act=act,
+    online=Online(sample_action, whole_episodes=lambda config: config.calibrated),
     presets={
         "tianshou": {  # examples/offline/d4rl_cql.py
             "hidden": (256, 256),

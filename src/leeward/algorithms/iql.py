@@ -24,13 +24,14 @@ from jaxtyping import Array, Float
 
 from leeward.config import config as configuration
 from leeward.losses import advantage_weight, expectile_loss, td_target
+from leeward.nn.actors import sample_action
 from leeward.nn.critics import Ensemble, Value, make_ensemble, make_value
 from leeward.nn.divergence import normal_kl
 from leeward.nn.feedback import Weighting, feedback_weight, standardize
 from leeward.nn.gaussian import FixedStdActor, Normal, make_fixed_std_actor
 from leeward.nn.layers import orthogonal
 from leeward.optim import cosine, descend, polyak
-from leeward.types import Algorithm, Batch, Metrics, Phase, PRNGKey, Sampling, Spec, Step
+from leeward.types import Algorithm, Batch, Metrics, Online, Phase, PRNGKey, Sampling, Spec, Step
 
 
 @configuration
@@ -231,4 +232,5 @@ ALGORITHM = Algorithm(
     phases=(Phase("train", lambda config: config.steps, update),),
     policy=policy,
     act=act,
+    online=Online(sample_action),  # without dropout
 )

@@ -23,7 +23,7 @@ from leeward.nn.critics import Ensemble, make_ensemble
 from leeward.nn.divergence import squared_distance
 from leeward.nn.feedback import Weighting, feedback_weight, standardize
 from leeward.optim import descend, every, polyak
-from leeward.types import Algorithm, Batch, Metrics, Phase, PRNGKey, Sampling, Spec, Step
+from leeward.types import Algorithm, Batch, Metrics, Online, Phase, PRNGKey, Sampling, Spec, Step
 
 
 @configuration
@@ -77,6 +77,8 @@ class State(NamedTuple):
 
 SIGNAL_CLIP = 3.0
 """FMR's standardized values are clipped to ± this (ours, as in algorithms/fmr.py)."""
+EXPLORATION_STD = 0.1
+"""Std of the noise with which it acts online (TD3, arXiv 1802.09477, section 6.1)."""
 
 
 def init(config: Config, spec: Spec, key: PRNGKey) -> State:
@@ -199,6 +201,15 @@ def act(
     return policy(observation)
 
 
+def explore(
+    policy: DeterministicActor, observation: Float[Array, "*batch obs"], key: PRNGKey
+) -> Float[Array, "*batch A"]:
+    """The actor's action with Gaussian noise: how it acts while it learns online."""
+    action = policy(observation)
+    noise = EXPLORATION_STD * jax.random.normal(key, action.shape)
+    return jnp.clip(action + noise, -1.0, 1.0)
+
+
 ALGORITHM = Algorithm(
     name="td3_bc",
     config_type=Config,
@@ -206,5 +217,6 @@ ALGORITHM = Algorithm(
     phases=(Phase("train", lambda config: config.steps, update),),
     policy=policy,
     act=act,
+    online=Online(explore),
     presets={"tianshou": {"n_step": 3}},  # examples/offline/d4rl_td3_bc.py; all else is the same
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -50,6 +52,13 @@ class MixtureActor(eqx.Module):
         output = output.reshape(*output.shape[:-1], 3, -1, self.components)
         logit, mean, log_std = output[..., 0, :, :], output[..., 1, :, :], output[..., 2, :, :]
         return TanhMixture(logit, mean, jnp.clip(log_std, *LOG_STD_RANGE))
+
+
+def sample_action(
+    actor: Callable[..., Any], observation: Float[Array, "*batch obs"], key: PRNGKey
+) -> Float[Array, "*batch A"]:
+    """A sample of the actor's distribution: how policies that have one act while they learn."""
+    return actor(observation).sample(key)
 
 
 def observation_size(spec: Spec) -> int:
