@@ -131,7 +131,7 @@ def create(directory: Path, config: Mapping[str, Any]) -> None:
         )
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        others = [p.name for p in directory.iterdir() if p.name != LOCK]
+        others = [p.name for p in directory.iterdir() if not p.name.startswith(OWN)]
         if others:
             raise CheckpointError(
                 f"{directory} is not empty (it has {others[0]}): choose another --run-dir"
@@ -166,6 +166,8 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 LOCK = ".lock"
+OWN = (LOCK, ".config.json-")
+"""What a start that was killed leaves in a run directory."""
 
 
 @contextlib.contextmanager

@@ -98,11 +98,18 @@ def train(
         if options.run_dir
         else run.default_directory(str(dataset.metadata.get("name", "data")), chosen.name)
     )
-    with run.locked(directory):
-        run.create(directory, describe(job, data, data_options or {}, report))
-        with eager(options.eager):
-            loop.run(job, directory, on_metrics)
+    begin(job, directory, describe(job, data, data_options or {}, report), on_metrics)
     return Run(directory)
+
+
+def begin(
+    job: Job, directory: Path, description: Mapping[str, Any], on_metrics: OnMetrics | None = None
+) -> None:
+    """Trains a job in a new run directory, whose config.json is `description`."""
+    with run.locked(directory):
+        run.create(directory, description)
+        with eager(job.options.eager):
+            loop.run(job, directory, on_metrics)
 
 
 def resume(
@@ -194,6 +201,12 @@ def load(
         DataError: it cannot be read, or its actions are of a kind that the algorithm cannot learn.
     """
     dataset = read(data, env, data_options)
+    check_actions(algorithm, dataset)
+    return dataset
+
+
+def check_actions(algorithm: Algorithm, dataset: Dataset) -> None:
+    """Raises DataError where the algorithm cannot learn actions of the data's kind."""
     kind = "continuous" if isinstance(dataset.action_space, Box) else "discrete"
     if kind not in algorithm.actions:
         from leeward.algorithms import ALGORITHMS
@@ -208,7 +221,6 @@ def load(
             f"but those of {dataset.metadata.get('name', 'the data')} are {kind}: "
             f"try {', '.join(sorted(fitting))}"
         )
-    return dataset
 
 
 def examine(dataset: Dataset, ignore_errors: bool) -> Report:
@@ -244,8 +256,20 @@ def make_job(
     options: RunOptions,
     dataset: Dataset,
     environment: str | Callable[[], Any] | None,
+    *,
+    rows: Sequence[tuple[int, Mapping[str, float]]] | None = None,
 ) -> Job:
-    """Everything the training loop needs, with one row for every seed and combination."""
+    """Everything the training loop needs, with one row for every seed and combination.
+
+    Args:
+        algorithm: what is trained.
+        config: its settings.
+        swept: values of float settings, all combinations of which are trained with every seed.
+        options: of the run.
+        dataset: what it is trained on.
+        environment: where it is evaluated.
+        rows: seed and settings of every run, in place of those combinations.
+    """
     logged = dataset if options.select == "ope" else None
     if options.best_fraction < 1.0:
         dataset = best_episodes(dataset, options.best_fraction)
@@ -256,13 +280,15 @@ def make_job(
     if len(dataset.spec.observation_shape) != 1:  # networks say which images they take
         jax.eval_shape(lambda: algorithm.init(config, dataset.spec, jax.random.key(0)))
     swept = swept or {}
-    combinations = [
+    combinations: list[Mapping[str, float]] = [
         dict(zip(swept, values, strict=True)) for values in itertools.product(*swept.values())
     ]
+    if rows is None:
+        rows = [(seed, setting) for setting in combinations for seed in options.seeds]
     if algorithm.check is not None:
-        for setting in combinations:
+        different = {tuple(setting.items()): setting for _, setting in rows}
+        for setting in different.values():
             algorithm.check(dataclasses.replace(config, **setting), dataset)
-    rows = [(seed, setting) for setting in combinations for seed in options.seeds]
     return Job(
         algorithm=algorithm,
         config=config,
