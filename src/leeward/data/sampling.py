@@ -6,6 +6,7 @@ neither chunk length nor logging can change what a run sees, and a resumed run s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -91,8 +92,18 @@ def fit_scaling(dataset: Dataset, normalize_observations: bool) -> Scaling:
     return Scaling(*(jnp.asarray(v, jnp.float32) for v in (mean, std, center, scale)))
 
 
-def to_device(dataset: Dataset, scaling: Scaling) -> DeviceData:
-    """The data in network units, on the default device."""
+def to_device(
+    dataset: Dataset,
+    scaling: Scaling,
+    put: Callable[[np.ndarray], Shaped[Array, "R *obs"]] = jax.device_put,
+) -> DeviceData:
+    """The data in network units, on the default device.
+
+    Args:
+        dataset: the data.
+        scaling: the maps to network units.
+        put: what brings observations, the largest part, to where they are to lie.
+    """
     if dataset.transitions == 0:
         raise DataError(f"{dataset.metadata.get('name', 'the data set')} has no transition left")
     action = dataset.action
@@ -100,7 +111,7 @@ def to_device(dataset: Dataset, scaling: Scaling) -> DeviceData:
         # An action on the bound must stay on it: rounding could leave the box by one bit.
         action = np.asarray(jnp.clip(scaling.to_network(jnp.asarray(action)), -1.0, 1.0))
     observation, next_observation = (
-        None if rows is None else _network_units(rows, scaling)
+        None if rows is None else _network_units(rows, scaling, put)
         for rows in (dataset.observation, dataset.next_observation)
     )
     assert observation is not None
@@ -119,11 +130,24 @@ def to_device(dataset: Dataset, scaling: Scaling) -> DeviceData:
     )
 
 
-def _network_units(rows: np.ndarray, scaling: Scaling) -> Shaped[Array, "R *obs"]:
+def _network_units(
+    rows: np.ndarray, scaling: Scaling, put: Callable[[np.ndarray], Shaped[Array, "R *obs"]]
+) -> Shaped[Array, "R *obs"]:
     """Observations on the device; images are not touched, nor copied where memory is shared."""
     if rows.dtype == np.uint8 and rows.ndim > 2:
-        return jax.device_put(rows)
-    return jax.jit(Scaling.normalize)(scaling, jnp.asarray(rows))
+        return put(rows)
+    return jax.jit(Scaling.normalize)(scaling, put(rows))
+
+
+def select_transitions(data: DeviceData, part: Dataset) -> DeviceData:
+    """`data` with only the transitions of `part`, whose rows are the same."""
+    start = jnp.asarray(part.start, jnp.int32)
+    next_observation = data.next_observation
+    if next_observation is not None:
+        next_observation = next_observation[jnp.searchsorted(data.start, start)]
+    return data._replace(
+        start=start, steps_left=jnp.asarray(part.steps_left()), next_observation=next_observation
+    )
 
 
 def frames_before(dataset: Dataset) -> UInt[Array, " R"]:
@@ -225,7 +249,7 @@ def gather(
         last = data.reward.shape[0] - 1
         reward = (weight * data.reward[jnp.minimum(ahead, last)]).sum(axis=1)
     end_row = row + walked  # the row after the last step walked
-    last_row = data.observation.shape[0] - 1
+    last_row = data.reward.shape[0] - 1
     observation = observe(data, row)
     if data.next_observation is None:
         next_observation = observe(data, jnp.minimum(end_row, last_row))
