@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,11 +49,10 @@ def test_gradient_penalty_of_quadratics() -> None:
     """Member e has value (e + 1)/2 · ‖a‖², so a squared gradient norm of (e + 1)² · ‖a‖²."""
     action = jnp.asarray([[1.0, 2.0], [0.0, 1.0]])
 
-    def value(action: jax.Array) -> jax.Array:
-        half_norm = 0.5 * jnp.square(action).sum(axis=1)
-        return jnp.stack([half_norm, 2.0 * half_norm])
+    def half_norm(action: jax.Array) -> jax.Array:
+        return 0.5 * jnp.square(action).sum(axis=1)
 
-    penalty, norm = gradient_penalty(value, action)
+    penalty, norm = gradient_penalty([half_norm, lambda a: 2.0 * half_norm(a)], action)
     np.testing.assert_allclose(norm, [3.0, 12.0])  # means of (5, 1) and of (20, 4)
     np.testing.assert_allclose(penalty, 15.0)
 
@@ -60,9 +61,21 @@ def test_gradient_penalty_can_be_differentiated() -> None:
     """value = w · Σ a²: the penalty is 4 w² mean‖a‖², its slope 8 w mean‖a‖²."""
     action = jnp.asarray([[1.0, 2.0], [0.0, 1.0]])
     slope = jax.grad(
-        lambda w: gradient_penalty(lambda a: w * jnp.square(a).sum(axis=1)[None], action)[0]
+        lambda w: gradient_penalty([lambda a: w * jnp.square(a).sum(axis=1)], action)[0]
     )(1.5)
     np.testing.assert_allclose(slope, 8.0 * 1.5 * 3.0)
+
+
+def test_gradient_penalty_multiplies_no_member_by_the_zeros_of_another() -> None:
+    """Two members cost twice the products of one."""
+    weight = jnp.ones((2, 3, 3))
+
+    def products(members: int) -> int:
+        parts = [partial(lambda w, a: jnp.square(a @ w).sum(axis=1), w) for w in weight[:members]]
+        program = jax.make_jaxpr(lambda a: gradient_penalty(parts, a))(jnp.ones((4, 3)))
+        return str(program).count("dot_general")
+
+    assert products(2) == 2 * products(1)
 
 
 @pytest.mark.parametrize(("log_prob", "slope"), [(-1.0, 6.0), (5.0, -6.0)])

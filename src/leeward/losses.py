@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 import jax
@@ -33,16 +33,21 @@ def td_target(batch: Batch, next_value: Float[Array, " B"]) -> Float[Array, " B"
 
 
 def gradient_penalty(
-    value: Callable[[Float[Array, "B A"]], Float[Array, "E B"]], action: Float[Array, "B A"]
+    members: Sequence[Callable[[Float[Array, "B A"]], Float[Array, " B"]]],
+    action: Float[Array, "B A"],
 ) -> tuple[Float[Array, ""], Float[Array, " E"]]:
     """mean over the batch of Σ over members of ‖∂value/∂action‖² (Fisher-BRC, eq. 9).
+
+    Args:
+        members: the E value functions, apart: as rows of one result every gradient would pass
+            through all members, with zeros that are multiplied all the same.
+        action: where the gradients are taken.
 
     Returns:
         The penalty, and every member's mean squared gradient norm [E].
     """
-    size = jax.eval_shape(value, action).shape[0]
     gradient = jnp.stack(
-        [jax.grad(lambda a, i=i: value(a)[i].sum())(action) for i in range(size)]
+        [jax.grad(lambda a, value=value: value(a).sum())(action) for value in members]
     )  # [E, B, A]
     squared_norm = jnp.square(gradient).sum(axis=-1)  # [E, B]
     return squared_norm.sum(axis=0).mean(), squared_norm.mean(axis=1)

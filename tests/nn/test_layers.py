@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +19,7 @@ from leeward.nn.actors import (
 )
 from leeward.nn.critics import make_critic, make_ensemble, make_value
 from leeward.nn.discrete import make_categorical_actor
-from leeward.nn.layers import LayerNorm, make_mlp, orthogonal
+from leeward.nn.layers import NARROW, LayerNorm, make_mlp, orthogonal, product
 from leeward.types import Box, PRNGKey, Spec
 
 OBSERVATION = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
@@ -37,6 +39,58 @@ def test_an_mlp_takes_any_leading_axes(key: PRNGKey) -> None:
     np.testing.assert_allclose(network(jnp.asarray(OBSERVATION[0])), rows[0], rtol=1e-5)
     square = network(jnp.asarray(OBSERVATION.reshape(2, 2, 3)))
     np.testing.assert_allclose(square.reshape(4, 2), rows, rtol=1e-5)
+
+
+@pytest.mark.parametrize("leading", [(), (5,), (2, 5)])
+@pytest.mark.parametrize("width", [1, 3, NARROW + 1])
+def test_gradients_of_a_product_are_those_of_the_plain_one(
+    leading: tuple[int, ...], width: int, key: PRNGKey
+) -> None:
+    """First and second order: the second as in the gradient penalty, through the first."""
+    features, weight, weigh = (
+        jax.random.normal(k, shape)
+        for k, shape in zip(
+            jax.random.split(key, 3), [(*leading, 4), (4, width), (*leading, width)], strict=True
+        )
+    )
+
+    def plain(features: jax.Array, weight: jax.Array) -> jax.Array:
+        return features @ weight
+
+    def first(function: Any) -> Any:
+        return jax.grad(lambda f, w: (weigh * jnp.square(function(f, w))).sum(), argnums=(0, 1))
+
+    def second(function: Any) -> Any:
+        def size(f: jax.Array, w: jax.Array) -> jax.Array:
+            return sum(jnp.square(part).sum() for part in first(function)(f, w))
+
+        return jax.grad(size, argnums=(0, 1))
+
+    for order in (first, second):
+        for found, expected in zip(
+            order(product)(features, weight), order(plain)(features, weight), strict=True
+        ):
+            np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4)
+
+
+def test_a_product_can_be_batched_over_weights(key: PRNGKey) -> None:
+    weight = jax.random.normal(key, (3, 4, 2))
+    slope = jax.vmap(jax.grad(lambda w: jnp.square(product(jnp.ones((5, 4)), w)).sum()))(weight)
+    for i in range(3):
+        alone = jax.grad(lambda w: jnp.square(product(jnp.ones((5, 4)), w)).sum())(weight[i])
+        np.testing.assert_allclose(slope[i], alone, rtol=1e-5)
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="about XLA's products on CPU")
+def test_no_compiled_weight_gradient_reads_its_left_side_by_columns() -> None:
+    """Such products are the slow ones; XLA would make one of a turn and a product."""
+
+    def program(function: Any) -> str:
+        slope = jax.grad(lambda f, w: jnp.square(function(f, w)).sum(), argnums=1)
+        return jax.jit(slope).lower(jnp.ones((64, 48)), jnp.ones((48, 64))).compile().as_text()
+
+    assert "lhs_contracting_dims={0}" in program(lambda f, w: f @ w)
+    assert "lhs_contracting_dims={0}" not in program(product)
 
 
 def test_layer_norm_is_numpy_s() -> None:

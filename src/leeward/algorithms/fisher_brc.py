@@ -11,6 +11,7 @@ boundaries of the behavior model's learning rate along.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -181,7 +182,8 @@ def update_critic(
     def loss(offset: Ensemble) -> tuple[Float[Array, ""], Metrics]:
         q = offset(batch.observation, batch.action) + log_behavior[None, :]  # [E, B]
         squared_error = jnp.square(q - target[None, :]).mean(axis=1).sum()
-        penalty, norm = gradient_penalty(lambda a: offset(batch.observation, a), policy_action)
+        members = [partial(critic, batch.observation) for critic in offset.member]
+        penalty, norm = gradient_penalty(members, policy_action)
         total = squared_error + config.f_reg * penalty
         return total, {
             "critic/loss": total,
