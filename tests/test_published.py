@@ -70,7 +70,7 @@ def test_rows_name_algorithms_data_sets_and_presets_that_exist(algorithm: str) -
     for row in ROWS.values():
         if row.algorithm != algorithm:
             continue
-        assert registry.find(row.dataset) is not None, row.name
+        assert registry.find(row.dataset) is not None or row.made is not None, row.name
         if row.preset is not None and row.preset not in own:
             assert row.preset in published.names(algorithm), row.name
             if not row.name.startswith("cql/hopper-medium-v2@corl"):  # which is said to be withheld
@@ -80,7 +80,8 @@ def test_rows_name_algorithms_data_sets_and_presets_that_exist(algorithm: str) -
 def test_raw_returns_are_tianshou_s_alone_and_normalized_scores_have_references() -> None:
     for row in ROWS.values():
         assert (row.quantity == "return") == row.name.startswith("tianshou/")
-        assert registry.reference_scores(row.dataset) is not None
+        name = row.dataset if row.made is None else row.made.env
+        assert registry.reference_scores(name) is not None
 
 
 @pytest.mark.parametrize(
@@ -100,6 +101,20 @@ def test_raw_returns_are_tianshou_s_alone_and_normalized_scores_have_references(
         ("tianshou/td3-bc-walker2d-medium@no-norm-obs", 3985.59, None),
         ("tianshou/td3-bc-walker2d-expert", 5068.15, None),
         ("tianshou/td3-bc-walker2d-expert@no-norm-obs", 5027.75, None),
+        ("tianshou/atari-il-pong-1e6", 20.0, None),
+        ("tianshou/atari-bcq-pong-1e6", 20.1, None),
+        ("tianshou/atari-cql-pong-1e6", 20.4, None),
+        ("tianshou/atari-cql-pong-1e5", 21.0, None),
+        ("tianshou/atari-cql-pong-1e4", 1.8, None),
+        ("tianshou/atari-crr-pong-1e6", -21.0, None),
+        ("tianshou/atari-crr-cql-pong-1e6", 17.7, None),
+        ("tianshou/atari-il-breakout-1e6", 121.9, None),
+        ("tianshou/atari-bcq-breakout-1e6", 64.6, None),
+        ("tianshou/atari-cql-breakout-1e6", 129.4, None),
+        ("tianshou/atari-cql-breakout-1e5", 40.8, None),
+        ("tianshou/atari-cql-breakout-1e4", 22.5, None),
+        ("tianshou/atari-crr-breakout-1e6", 23.3, None),
+        ("tianshou/atari-crr-cql-breakout-1e6", 76.9, None),
         ("td3-bc/hopper-medium-expert-v2", 98.0, 9.4),
         ("td3-bc/hopper-medium-expert-v0", 112.2, 0.2),
         ("fisher-brc/hopper-medium-v0", 99.4, 0.3),
@@ -125,7 +140,7 @@ def test_the_rows_without_normalized_observations_say_so_in_their_settings() -> 
     for name, row in ROWS.items():
         if name.endswith("@no-norm-obs"):
             assert row.config == {"normalize_observations": False}
-        else:
+        elif row.made is None:
             assert row.config == {}
 
 

@@ -12,6 +12,7 @@ from leeward.algorithms import get_algorithm
 from leeward.commands.collect import OutputOptions
 from leeward.commands.parsing import DataOptions
 from leeward.commands.train import TrainOptions
+from leeward.commands.watch import WatchOptions
 from leeward.online_qrdqn import QRDQNOptions
 from leeward.options import RunOptions
 
@@ -70,7 +71,8 @@ def test_the_tables_name_no_other_flags() -> None:
 
 @pytest.mark.parametrize("algorithm", EXAMPLES)
 def test_every_flag_of_ours_exists(algorithm: str) -> None:
-    types = (RunOptions, TrainOptions, DataOptions, get_algorithm(algorithm).config_type)
+    own = get_algorithm(algorithm).config_type
+    types = (RunOptions, TrainOptions, DataOptions, WatchOptions, own)
     ours = {f.name.replace("_", "-") for cls in types for f in dataclasses.fields(cls)}
     assert named(SECTIONS[algorithm]) <= ours
     assert named("In all four") <= ours | {"resume"}
@@ -79,7 +81,7 @@ def test_every_flag_of_ours_exists(algorithm: str) -> None:
 def test_every_flag_of_the_learner_exists() -> None:
     from leeward.collect import CollectOptions
 
-    types = (CollectOptions, QRDQNOptions, OutputOptions)
+    types = (CollectOptions, QRDQNOptions, OutputOptions, WatchOptions)
     ours = {f.name.replace("_", "-") for cls in types for f in dataclasses.fields(cls)}
     assert named("atari_qrdqn.py") <= ours
 

@@ -83,7 +83,7 @@ def make_plan(row: Row) -> Plan:
         row=row,
         config=json.loads(json.dumps(to_json(config))),  # tuples become lists, as in config.json
         options=options,
-        env=None if entry is None else entry.env,
+        env=row.made.env if row.made else None if entry is None else entry.env,
         source=source,
         differs=differs,
     )
@@ -107,7 +107,7 @@ def reproduce(
         steps: updates of the last phase; default the published number. Fewer shorten the earlier
             phases in the same proportion.
         seeds: default as many as were published, at least three, counted from 0.
-        data: other data than the row's.
+        data: other data than the row's, or the row's where nobody publishes them.
         env: another environment than the one that the row's data implies.
         run_dir: where the run is kept; default as `train`.
         resume: a run to continue, or to judge if it is finished, in place of a new one.
@@ -126,13 +126,15 @@ def reproduce(
         allowed = {key: options[key] for key in ("max_time", "quiet") if key in options}
         run = resume_run(resume, steps=steps, **allowed)
     else:
+        if data is None and plan.row.needs is not None:
+            raise ConfigError(f"{plan.row.name} needs data: {plan.row.needs}")
         run = train(
             plan.row.algorithm,
             plan.row.dataset if data is None else data,
             env=environment(plan, env),
             seeds=seeds or range(max(3, plan.row.seeds or SEEDS)),
             run_dir=run_dir,
-            data_options=_data_options(data, options.pop("offline", False)),
+            data_options=_data_options(plan.row, data, options.pop("offline", False)),
             **(settings(plan, steps) | options),
         )
     result = judge(plan, run)
@@ -172,9 +174,10 @@ def settings(plan: Plan, steps: int | None) -> dict[str, Any]:
     return {**config, **plan.options, "eval_every": every, "eval_episodes": row.episodes}
 
 
-def _data_options(data: str | Path | None, offline: bool) -> dict[str, Any]:
+def _data_options(row: Row, data: str | Path | None, offline: bool) -> dict[str, Any]:
     """Files in place of a row's data are read as the row's data are."""
-    layout = data is not None and Path(data).suffix.lower() in (".hdf5", ".h5")
+    d4rl = row.made is None and data is not None
+    layout = d4rl and Path(data).suffix.lower() in (".hdf5", ".h5")
     return ({"d4rl_rows": "qlearning"} if layout else {}) | ({"offline": True} if offline else {})
 
 
@@ -221,9 +224,7 @@ def mismatches(plan: Plan, run: Run, updates: int) -> list[str]:
     elif updates != whole:
         word = "fewer" if updates < whole else "more"
         reasons.append(f"{word} updates than published ({updates:,}, not {whole:,})")
-    source = saved["data"]["source"]
-    if source is None or registry.normalize(source) != row.dataset:
-        reasons.append(f"other data than {row.dataset} ({saved['data']['name']})")
+    reasons += _other_data(row, saved["data"])
     if plan.env is None or saved["environment"] != plan.env:
         reasons.append(f"another environment than that of {row.dataset} ({saved['environment']})")
     reasons += _other_settings(plan, saved, saved["steps"] < whole)
@@ -233,6 +234,17 @@ def mismatches(plan: Plan, run: Run, updates: int) -> list[str]:
     if row.rule != "last" and updates >= whole and every != row.eval_every:
         reasons.append(f"evaluations every {every:,} updates, not every {row.eval_every:,}")
     return reasons
+
+
+def _other_data(row: Row, data: Mapping[str, Any]) -> list[str]:
+    """Whether a run learned from the row's data, or from as many where they are made anew."""
+    if row.made is not None:
+        count = data["transitions"]
+        same = count == row.made.transitions
+        return [] if same else [f"{count:,} transitions, not {row.made.transitions:,}"]
+    if data["source"] is None or registry.normalize(data["source"]) != row.dataset:
+        return [f"other data than {row.dataset} ({data['name']})"]
+    return []
 
 
 def _other_settings(plan: Plan, saved: Mapping[str, Any], shortened: bool) -> list[str]:
@@ -252,9 +264,16 @@ def _other_settings(plan: Plan, saved: Mapping[str, Any], shortened: bool) -> li
 
 
 def _notes(plan: Plan, run: Run) -> tuple[str, ...]:
-    versions = run.config["versions"]
+    versions, made = run.config["versions"], plan.row.made
     notes = [] if plan.row.caution is None else [plan.row.caution]
     notes += plan.differs
+    if made is not None:
+        mean = "not published" if made.mean_return is None else f"{made.mean_return:.1f}"
+        return (
+            *notes,
+            "learned from data made anew, not from the authors': the mean return of theirs is "
+            f"{mean}, of these {run.config['data']['return_mean']:.1f}",
+        )
     notes.append(
         f"evaluated in {run.config['environment']} under MuJoCo {versions['mujoco']}, published "
         "numbers in D4RL's environments: comparable, not identical"
@@ -280,6 +299,7 @@ def report(result: Reproduction) -> dict[str, Any]:
             "source": row.source,
         },
         "settings": {"preset": row.preset, "source": result.plan.source},
+        "needs": row.needs,
         "ours": {
             "rule": RULES[row.rule],
             "seeds": [line["seed"] for line in run.table],

@@ -24,6 +24,7 @@ from discrete import (
 from fixed import numbers
 from leeward.algorithms import discrete_cql
 from leeward.algorithms.discrete_cql import Config
+from leeward.config import from_json
 
 CONFIG = Config(hidden=(5,), quantiles=3, lr=0.013, target_every=100, cql_weight=1.7)
 
@@ -70,5 +71,15 @@ def test_the_target_is_copied_after_every_so_many_updates() -> None:
     check_target_copies(discrete_cql, dataclasses.replace(CONFIG, target_every=3))
 
 
-def test_the_weight_is_ten_by_default() -> None:
+def test_the_weight_is_ten_by_default_and_that_of_the_data_s_size_in_presets() -> None:
     assert Config().cql_weight == 10.0
+    presets = discrete_cql.ALGORITHM.presets
+    assert all(preset["double"] is True for preset in presets.values())
+    weight = {name: from_json(Config, preset).cql_weight for name, preset in presets.items()}
+    assert weight == {
+        "tianshou": 10.0,
+        "tianshou-breakout-1e6": 50.0,
+        "tianshou-breakout-1e5": 20.0,
+        "tianshou-breakout-1e4": 10.0,
+        "tianshou-pong-1e4": 1.0,
+    }

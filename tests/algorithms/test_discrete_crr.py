@@ -95,3 +95,11 @@ def test_the_actor_s_likeliest_action_is_taken() -> None:
 def test_the_defaults_are_the_paper_s() -> None:
     default = Config()
     assert (default.beta, default.weight_clip, default.cql_weight) == (1.0, 20.0, 0.0)
+
+
+def test_the_presets_have_the_example_s_heads_and_weights() -> None:
+    heads = {"hidden": (), "head_hidden": (512,)}
+    assert discrete_crr.ALGORITHM.presets == {
+        "tianshou": heads | {"cql_weight": 10.0},
+        "tianshou-breakout-1e6": heads | {"cql_weight": 50.0},
+    }

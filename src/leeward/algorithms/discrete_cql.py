@@ -2,9 +2,10 @@
 
 Kumar, Zhou, Tucker & Levine, "Conservative Q-Learning for Offline Reinforcement Learning", 2020,
 arXiv 2006.04779 (eq. 4, section 6: Atari), on QR-DQN (arXiv 1710.10044). The weight of 10, the rate
-of 1e-4 and a copy of the target every 500 updates are Tianshou's (examples/offline/atari_cql.py,
-which uses 50, 20 and 10 on Breakout's 1e6, 1e5 and 1e4 transitions, and 1 on Pong's 1e4).
-`--preset tianshou` chooses next actions by the online network, as its code does.
+of 1e-4 and a copy of the target every 500 updates are Tianshou's (examples/offline/atari_cql.py).
+`--preset tianshou` chooses next actions by the online network, as its code does; the presets with a
+game and a number of transitions have the weights of its published tables (its README: 50, 20 and 10
+on Breakout's 1e6, 1e5 and 1e4 transitions, 1 on Pong's 1e4, and 10 on more of Pong).
 """
 
 from __future__ import annotations
@@ -121,5 +122,11 @@ ALGORITHM = Algorithm(
     policy=policy,
     act=act,
     actions=("discrete",),
-    presets={"tianshou": {"double": True}},  # examples/offline/atari_cql.py
+    presets={  # examples/offline/atari_cql.py, and README.md there
+        "tianshou": {"double": True},
+        "tianshou-breakout-1e6": {"double": True, "cql_weight": 50.0},
+        "tianshou-breakout-1e5": {"double": True, "cql_weight": 20.0},
+        "tianshou-breakout-1e4": {"double": True, "cql_weight": 10.0},
+        "tianshou-pong-1e4": {"double": True, "cql_weight": 1.0},
+    },
 )

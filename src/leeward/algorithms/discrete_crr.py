@@ -5,7 +5,8 @@ that means over the policy are exact, and with actor and critic on one trunk und
 in Tianshou (examples/offline/atari_crr.py). The advantage carries no gradient: with it, the actor's
 loss would leak into critic and trunk.
 
-`cql_weight` adds CQL's term to the loss; 0 is CRR alone, Tianshou's example has 10.
+`cql_weight` adds CQL's term to the loss; 0 is CRR alone, Tianshou's example has 10, and 50 on
+Breakout's 1e6 transitions.
 """
 
 from __future__ import annotations
@@ -140,7 +141,8 @@ ALGORITHM = Algorithm(
     policy=policy,
     act=act,
     actions=("discrete",),
-    presets={  # examples/offline/atari_crr.py
-        "tianshou": {"hidden": (), "head_hidden": (512,), "cql_weight": 10.0}
+    presets={  # examples/offline/atari_crr.py, and README.md there
+        "tianshou": {"hidden": (), "head_hidden": (512,), "cql_weight": 10.0},
+        "tianshou-breakout-1e6": {"hidden": (), "head_hidden": (512,), "cql_weight": 50.0},
     },
 )

@@ -30,7 +30,8 @@ class ReproduceOptions:
     seeds: tuple[int, ...] = ()
     """Default: as many as were published, at least three, counted from 0."""
     data: str | None = None
-    """Other data than the row's: its number is then not comparable, and the verdict says so."""
+    """Other data than the row's: its number is then not comparable, and the verdict says so. Rows
+    whose data nobody publishes need it, and say what they need."""
     env: str | None = None
     """Another environment than the one that the row's data implies."""
     run_dir: str | None = None
@@ -96,9 +97,10 @@ def _list(part: str) -> None:
     for row in scores.rows().values():
         if wanted in row.name:
             source = row.source.partition(";")[0]
-            settings = "" if row.preset is not None else " (settings not published)"
+            note = "" if row.preset is not None else " (settings not published)"
+            note += "" if row.made is None else " (needs --data)"
             table.add_row(
-                row.name, published_number(row), row.quantity, RULES[row.rule], source + settings
+                row.name, published_number(row), row.quantity, RULES[row.rule], source + note
             )
     Console(width=None if Console().is_terminal else 200).print(table)
 
@@ -119,6 +121,7 @@ def _show(result: Reproduction) -> None:
         ("protocol", row.protocol),
         ("source", row.source),
         ("settings", f"{row.preset}: {result.plan.source}"),
+        *([] if row.needs is None else [("data", row.needs)]),
         ("ours", f"{_mean(result)} ({RULES[row.rule]} of every seed: {values})"),
         *(("note", note) for note in result.notes),
         ("verdict", result.verdict.text),

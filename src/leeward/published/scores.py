@@ -26,6 +26,16 @@ RULES: dict[Rule, str] = {
 }
 
 
+class Made(NamedTuple):
+    """Data that nobody publishes: whoever wants a row's number makes them anew."""
+
+    env: str
+    """The game that a QR-DQN agent played, with ε 0.2."""
+    transitions: int
+    mean_return: float | None
+    """Of the authors' data; None where it is not published."""
+
+
 class Row(NamedTuple):
     """One published number."""
 
@@ -55,6 +65,22 @@ class Row(NamedTuple):
     """Why the number is wrong, where it is known to be."""
     caution: str | None
     """What else to know when comparing with it."""
+    made: Made | None
+    """How the data came about, where they are not published."""
+
+    @property
+    def needs(self) -> str | None:
+        """What data a row needs and how they are made; None where they are published."""
+        if self.made is None:
+            return None
+        env, count, _ = self.made
+        file = f"{self.dataset}.hdf5"
+        return (
+            f"{count:,} transitions of {env} by a QR-DQN agent with ε 0.2, which nobody publishes; "
+            f"to make them: leeward collect {env} --policy qrdqn --epsilon 0.2 --transitions "
+            f"{count} --out {file} (or the first of a larger file: leeward convert FILE {file} "
+            f"--transitions {count}), then --data {file}"
+        )
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -132,4 +158,9 @@ def _row(
         config=column.get("config", {}),
         fault=column.get("fault"),
         caution=column.get("caution"),
+        made=_made(table.get("made", {}).get(dataset)),
     )
+
+
+def _made(facts: Mapping[str, Any] | None) -> Made | None:
+    return None if facts is None else Made(facts["env"], facts["transitions"], facts["return"])
