@@ -16,7 +16,7 @@ from leeward.collect import CollectOptions, collect
 from leeward.copies import make_copies
 from leeward.data.registry import normalized_score
 from leeward.data.sampling import fit_scaling, gather, to_device
-from leeward.environments import environment_spec, make_environment
+from leeward.environments import environment_spec, make_environment, with_sticky_actions
 from leeward.errors import SimulationError
 from leeward.evaluate import Evaluator
 from leeward.policy import Policy, TrainedRun
@@ -67,6 +67,19 @@ def test_ids_say_whether_actions_stick() -> None:
     assert atari.find_game(lambda: make_environment(PONG)) is None
 
 
+@pytest.mark.parametrize("name", ["SpaceInvadersNoFrameskip-v4", "ALE/SpaceInvaders-v5"])
+def test_every_game_has_a_form_with_sticky_actions(name: str) -> None:
+    assert with_sticky_actions(name) == "ALE/SpaceInvaders-v5"
+    found = atari.find_game(with_sticky_actions(name))
+    assert found == atari.Game("space_invaders", 0.25)
+
+
+def test_only_games_have_sticky_actions() -> None:
+    with pytest.raises(SimulationError) as caught:
+        with_sticky_actions("CartPole-v1")
+    assert str(caught.value) == "only Atari games have sticky actions, and CartPole-v1 is none"
+
+
 def test_scores_are_normalized_by_random_and_human_play() -> None:
     found = normalized_score(PONG, [-20.7, 14.6])
     assert found is not None
@@ -74,6 +87,18 @@ def test_scores_are_normalized_by_random_and_human_play() -> None:
     other = normalized_score("ALE/Breakout-v5", 31.8 - 1.7 + 1.7)
     assert other is not None
     np.testing.assert_allclose(other, 100 * (31.8 - 1.7) / (30.5 - 1.7), rtol=1e-2)
+
+
+def test_a_missing_rom_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_environment(PONG).close()
+    monkeypatch.setenv("ALE_ROMS_DIR", str(tmp_path))
+    with pytest.raises(SimulationError) as caught:
+        make_environment(PONG)
+    assert str(caught.value) == (
+        f"the ROM of pong cannot be read ([Errno 2] No such file or directory: "
+        f"'{tmp_path}/pong.bin'): unset ALE_ROMS_DIR, or reinstall ale-py, which holds the ROMs of "
+        "all games"
+    )
 
 
 def test_a_window_is_refused() -> None:

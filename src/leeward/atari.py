@@ -45,6 +45,13 @@ def find_game(name: object) -> Game | None:
     return Game(gymnasium.registry[name].kwargs["game"], STICKINESS if sticky else 0.0)
 
 
+def sticky_id(name: str) -> str | None:
+    """The id of the same game with sticky actions; None for all else, as `find_game`."""
+    if find_game(name) is None:
+        return None
+    return f"ALE/{re.sub(r'^ALE/|NoFrameskip-v[04]$|-v5$', '', name)}-v5"
+
+
 class Frames(NamedTuple):
     """What all copies answered."""
 
@@ -62,20 +69,31 @@ class Copies:
     """N copies of a game that are stepped together, in threads of ale-py's own."""
 
     def __init__(self, game: Game, copies: int) -> None:
-        """Makes the copies."""
+        """Makes the copies.
+
+        Raises:
+            SimulationError: the game's ROM is missing or damaged.
+        """
         from ale_py.vector_env import AtariVectorEnv
 
         self.count = copies
-        self._made = AtariVectorEnv(
-            game.rom,
-            copies,
-            repeat_action_probability=game.stickiness,
-            reward_clipping=False,
-            stack_num=1,
-            img_height=SIDE,
-            img_width=SIDE,
-            autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP,  # `reset` comes before it
-        )
+        try:
+            self._made = AtariVectorEnv(
+                game.rom,
+                copies,
+                repeat_action_probability=game.stickiness,
+                reward_clipping=False,
+                stack_num=1,
+                img_height=SIDE,
+                img_width=SIDE,
+                autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP,  # `reset` comes before it
+            )
+        except OSError as error:
+            reason = str(error).partition("\n")[0]
+            raise SimulationError(
+                f"the ROM of {game.rom} cannot be read ({reason}): unset ALE_ROMS_DIR, or "
+                "reinstall ale-py, which holds the ROMs of all games"
+            ) from error
         self.actions = int(self._made.single_action_space.n)  # type: ignore[attr-defined]
 
     def reset(self, seeds: Sequence[int], which: np.ndarray) -> Frames:

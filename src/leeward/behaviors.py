@@ -1,4 +1,8 @@
-"""Who acts while data are collected: random actions, a SAC policy's samples, a trained policy."""
+"""Who acts while data are collected: random actions, a SAC policy's samples, a trained policy.
+
+Whatever is random in an action depends on the seed and the step's number alone, so a collection can
+be stopped and go on.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,16 @@ from leeward.replay import explore
 from leeward.rollout import Behavior
 from leeward.types import Box, Discrete
 
+RANDOM_TAG, DISTURBANCE_TAG = 0, 1
+"""Tell apart what is drawn at a step."""
+
 
 def random_behavior(space: Box | Discrete, seed: int) -> Behavior:
     """Uniform over the action space."""
-    generator = np.random.default_rng(seed)
 
     def act(observation: np.ndarray, step: int) -> np.ndarray:
-        del observation, step
-        return _uniform(space, generator)
+        del observation
+        return _uniform(space, np.random.default_rng([seed, RANDOM_TAG, step]))
 
     return act
 
@@ -53,9 +59,9 @@ def disturbed(
         epsilon: probability of a uniformly random action.
         seed: of noise and random actions.
     """
-    generator = np.random.default_rng(seed)
 
     def act(observation: np.ndarray, step: int) -> np.ndarray:
+        generator = np.random.default_rng([seed, DISTURBANCE_TAG, step])
         if epsilon > 0.0 and generator.random() < epsilon:
             return _uniform(space, generator)
         action = behavior(observation, step)

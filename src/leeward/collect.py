@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import json
 import platform
 import time
 from pathlib import Path
@@ -146,6 +147,7 @@ def _make(
         plan.options.seed,
         lambda returns: _metadata(plan, quality, text, returns, scores),
         lambda rows: view.advance(rows, rows / (time.monotonic() - begun), "steps"),
+        json.dumps([plan.command(), quality, text, _versions(plan)]),
     )
     return _collected(view, path, quality, count, returns, text, scores)
 

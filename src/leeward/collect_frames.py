@@ -1,7 +1,8 @@
 """Episodes of stacked frames as rows of single frames, written as they come.
 
 A million transitions need no more memory than a few hundred: rows are compressed in chunks
-(`ColumnStream`), and every frame is kept once, in the row layout (data/row_file.py).
+(`ColumnStream`), and every frame is kept once, in the row layout (data/row_file.py). A collection
+that was killed goes on from one of its last whole episodes, to the same file.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from leeward.rollout import Simulator
 
 BLOCK = 512
 """Rows that are handed on together; ours: 4 MB of Atari frames."""
+CHECKPOINT = 2_000
+"""Transitions after which the next whole episode is made to survive a kill; ours: some seconds."""
 
 
 class Part(NamedTuple):
@@ -38,6 +41,7 @@ def write_frames(
     seed: int,
     metadata: Callable[[np.ndarray], Mapping[str, Any]],
     on_step: Callable[[int], None],
+    fingerprint: str = "",
 ) -> np.ndarray:
     """Lets behaviors act and writes the file; the return of every episode [E].
 
@@ -48,15 +52,18 @@ def write_frames(
         seed: with a part's tag and its number it fixes every episode's start.
         metadata: the episodes' returns → what is kept in the file.
         on_step: called with the number of transitions so far, every 1,000 of them.
+        fingerprint: names all that fixes the rows. A killed collection with the same one goes on;
+            without one, or with another, it begins anew.
     """
     simulator = Simulator(env)
     try:
         stack, *shape = simulator.spec.observation_shape
         columns = row_columns(tuple(shape), "uint8", simulator.spec.action)
-        with ColumnStream(path, columns) as stream:
+        with ColumnStream(path, columns, fingerprint=fingerprint) as stream:
             recorder = _Recorder(stream, on_step)
-            for part in parts:
-                _play(simulator, part, seed, recorder)
+            begin = stream.state.get("part", 0)
+            for number, part in enumerate(parts[begin:], begin):
+                _play(simulator, number, part, seed, recorder)
             recorder.flush()
             returns = np.array(recorder.returns)
             stream.finish({**metadata(returns), "frame_stack": stack})
@@ -65,10 +72,11 @@ def write_frames(
         simulator.close()
 
 
-def _play(simulator: Simulator, part: Part, seed: int, recorder: _Recorder) -> None:
-    """Episodes until the part's transitions are made."""
-    made, episode = 0, 0
+def _play(simulator: Simulator, number: int, part: Part, seed: int, recorder: _Recorder) -> None:
+    """Episodes until the part's transitions are made, from where a checkpoint of it left off."""
+    made, episode = recorder.stands(number)
     while made < part.transitions:
+        recorder.checkpoint({"part": number, "made": made, "episode": episode})
         observation = simulator.reset(part.tag, seed, episode)
         episode += 1
         recorder.begin()
@@ -93,9 +101,23 @@ class _Recorder:
     def __init__(self, stream: ColumnStream, on_step: Callable[[int], None]) -> None:
         self._stream, self._on_step = stream, on_step
         self._rows: list[tuple[Any, ...]] = []
-        self._written = 0
-        self.transitions = 0
-        self.returns: list[float] = []
+        self._written = stream.rows("observations")
+        self._saved: int = stream.state.get("transitions", 0)
+        self.transitions = self._saved
+        self.returns: list[float] = list(stream.state.get("returns", ()))
+
+    def stands(self, part: int) -> tuple[int, int]:
+        """(transitions made, episodes begun) of a part at the checkpoint."""
+        state = self._stream.state
+        return (state["made"], state["episode"]) if state.get("part") == part else (0, 0)
+
+    def checkpoint(self, place: Mapping[str, int]) -> None:
+        """Makes what is there survive a kill, if there is enough of it since the last time."""
+        if self.transitions - self._saved < CHECKPOINT:
+            return
+        self.flush()
+        self._saved = self.transitions
+        self._stream.checkpoint({**place, "transitions": self.transitions, "returns": self.returns})
 
     def begin(self) -> None:
         """An episode begins with the next row."""

@@ -143,6 +143,20 @@ def describe(made: gymnasium.Env[Any, Any], name: str) -> EnvironmentSpec:
     )
 
 
+def with_sticky_actions(env: str) -> str:
+    """The same Atari game with sticky actions, as RL Unplugged's policies are evaluated: ALE/…-v5.
+
+    Raises:
+        SimulationError: no Atari game.
+        MissingExtra: the games are not installed.
+    """
+    _import_plugin(env)
+    sticky = atari.sticky_id(env)
+    if sticky is None:
+        raise SimulationError(f"only Atari games have sticky actions, and {env} is none")
+    return sticky
+
+
 def check_matches(spec: Spec, metadata: Mapping[str, Any], environment: EnvironmentSpec) -> None:
     """Checks that data (or a policy) and an environment belong together.
 
