@@ -2,22 +2,27 @@
 
 QR-DQN learns online; the policy nearest to a third of its best one acts with half of its actions
 random, and every discrete algorithm learns from that. What each reaches is set beside the mean
-return of the data and appended to benchmarks/results/cartpole.jsonl.
+return of the data. Rows that benchmarks/results/cartpole.jsonl holds already are skipped, so the
+command can be repeated until all are there.
 
-    python benchmarks/cartpole.py --out runs/cartpole
+    python benchmarks/cartpole.py --runs runs/cartpole
+    python benchmarks/cartpole.py --table
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
+import sys
 import time
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 import leeward
 from leeward.collect import CollectOptions, QRDQNOptions, collect
+from records import append, read_lines, surroundings
 
 HERE = Path(__file__).parent
 ENV = "CartPole-v1"
@@ -37,82 +42,110 @@ LEARNER = QRDQNOptions(
     checkpoint_every=10_000,
 )
 EPSILON = 0.5
+EPISODES = 20
 SETTINGS = {"hidden": (128, 128), "batch_size": 128, "normalize_observations": True}
 COPIES = {"lr": 5e-4, "target_every": 200}
-ALGORITHMS = {
-    "bc": {"lr": 5e-4},
-    "bcq": COPIES,
-    "cql": COPIES | {"quantiles": 32, "cql_weight": 1.0},
-    "crr": COPIES,
-    "iql": {},
-    "qrdqn": COPIES | {"quantiles": 32},
-    "dqn": COPIES,
+ROWS: dict[str, tuple[str, dict[str, Any]]] = {
+    "bc": ("bc", {"lr": 5e-4}),
+    "bc, best 10 %": ("bc", {"lr": 5e-4, "best_fraction": 0.1}),
+    "bcq": ("bcq", COPIES),
+    "cql": ("cql", COPIES | {"quantiles": 32, "cql_weight": 1.0}),
+    "crr": ("crr", COPIES),
+    "iql": ("iql", {}),
+    "qrdqn": ("qrdqn", COPIES | {"quantiles": 32}),
+    "dqn": ("dqn", COPIES),
 }
+KEY = ("row", "steps", "seeds", "episodes", "data", "data_mean_return", "settings")
 
 
-def main() -> None:
-    """Collects, trains and writes one line an algorithm."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="folder of data and runs")
+def main(arguments: list[str] | None = None) -> int:
+    """Collects, trains the rows that are missing and writes the table."""
+    parser = argparse.ArgumentParser(description="Discrete actions end to end on CartPole.")
+    parser.add_argument("--runs", type=Path, default=Path("runs/cartpole"), help="data and runs")
     parser.add_argument("--quality", default="medium", choices=("expert", "medium"))
-    parser.add_argument("--only", nargs="*", choices=ALGORITHMS, help="some of the algorithms")
-    parser.add_argument("--steps", type=int, default=20_000, help="updates of each algorithm")
+    parser.add_argument("--only", nargs="+", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--steps", type=int, default=20_000, help="updates of each row")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--results", type=Path, default=HERE / "results" / "cartpole.jsonl")
-    arguments = parser.parse_args()
-    begun = time.time()
-    options = CollectOptions(
-        policy="qrdqn", dataset=(arguments.quality,), transitions=20_000, epsilon=EPSILON
-    )
-    path = arguments.out / f"cartpole-{arguments.quality}-v1.hdf5"
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "cartpole.jsonl")
+    parser.add_argument("--table", action="store_true", help="only write the table")
+    options = parser.parse_args(arguments)
+    if not options.table:
+        run_all(options)
+    lines = read_lines(options.out)
+    if not lines:
+        print(f"{options.out} holds no row yet")
+        return 1
+    text = table(lines)
+    options.out.with_suffix(".md").write_text(text)
+    print(text)
+    return 0
+
+
+def run_all(options: argparse.Namespace) -> None:
+    """Makes the data, trains what is missing and appends a line a row."""
+    path = options.runs / f"cartpole-{options.quality}-v1.hdf5"
     if not path.exists():
-        collect(ENV, arguments.out, options, LEARNER, quiet=False)
+        quality = (options.quality,)
+        wanted = CollectOptions("qrdqn", quality, transitions=20_000, epsilon=EPSILON)
+        collect(ENV, options.runs, wanted, LEARNER, quiet=False)
     data = leeward.load_dataset(path)
     behavior = float(data.episode_returns().mean())
     print(f"data: {data.transitions} transitions, mean return {behavior:.1f}")
-    lines = []
-    for name in arguments.only or ALGORITHMS:
-        settings = ALGORITHMS[name]
+    for name in options.only:
+        algorithm, settings = ROWS[name]
+        settings = SETTINGS | settings
+        values = (name, options.steps, options.seeds, EPISODES, path.name, behavior, settings)
+        key = json.loads(json.dumps(dict(zip(KEY, values, strict=True))))
+        if any(all(line.get(k) == key[k] for k in KEY) for line in read_lines(options.out)):
+            print(f"{name}: there already")
+            continue
+        begun = time.monotonic()
         run = leeward.train(
-            name,
+            algorithm,
             path,
-            seeds=arguments.seeds,
-            steps=arguments.steps,
-            eval_every=arguments.steps,
-            eval_episodes=20,
-            log_every=arguments.steps,
+            seeds=options.seeds,
+            steps=options.steps,
+            eval_every=options.steps,
+            eval_episodes=EPISODES,
+            log_every=options.steps,
             logger=(),
             quiet=True,
-            run_dir=arguments.out / f"{arguments.quality}-{name}-{time.time_ns()}",
-            **SETTINGS | settings,
+            run_dir=options.runs / f"{options.quality}-{algorithm}-{time.time_ns()}",
+            **settings,
         )
-        returns = run.returns()
-        lines.append(
-            {
-                "algorithm": run.algorithm,
-                "returns": [round(float(value), 1) for value in returns],
-                "mean": round(float(returns.mean()), 1),
-                "data_mean_return": round(behavior, 1),
-            }
+        found = {
+            "algorithm": run.algorithm,
+            "returns": run.returns().tolist(),
+            "behavior": data.metadata["file_metadata"]["behavior"],
+            "epsilon": EPSILON,
+            "seconds": time.monotonic() - begun,
+        }
+        append(options.out, key | found | surroundings())
+        print(f"{name}: {np.round(found['returns'], 1)}", flush=True)
+
+
+def table(lines: list[dict[str, Any]]) -> str:
+    """A Markdown table of all rows, the data's first."""
+    rows = [
+        "| method | updates | seeds | return, each seed | mean | above the data's mean |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, value in dict.fromkeys((line["data"], line["data_mean_return"]) for line in lines):
+        rows.append(f"| the data ({name}) | | | | {value:.1f} | |")
+    for line in lines:
+        returns = np.array(line["returns"])
+        above = int((returns > line["data_mean_return"]).sum())
+        values = ", ".join(f"{value:.1f}" for value in returns)
+        name = line.get("row", line["algorithm"].removeprefix("discrete_"))
+        rows.append(
+            f"| {name} | {line['steps']:,} | {len(returns)} | {values} | {returns.mean():.1f} | "
+            f"{above} of {len(returns)} |"
         )
-        print(lines[-1], flush=True)
-    common = {
-        "data": path.name,
-        "behavior": data.metadata["file_metadata"]["behavior"],
-        "epsilon": EPSILON,
-        "steps": arguments.steps,
-        "seeds": arguments.seeds,
-        "episodes": 20,
-        "date": time.strftime("%Y-%m-%d"),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "seconds": round(time.time() - begun),
-    }
-    arguments.results.parent.mkdir(exist_ok=True)
-    with arguments.results.open("a") as file:
-        for line in lines:
-            file.write(json.dumps(line | common) + "\n")
+    return "\n".join(rows) + (
+        f"\n\nReturns of {EPISODES} episodes after the last update; 500 is the most. The data are "
+        f"those of the policy nearest to a third of QR-DQN's best one, with ε {EPSILON}.\n"
+    )
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import io
-import json
 import os
 import platform
 import statistics
@@ -33,6 +32,7 @@ import numpy as np
 from PIL import Image
 
 from leeward.data.rl_unplugged_records import example_type
+from records import append, surroundings
 
 HERE = Path(__file__).parent
 HOUR_A_SHARD = 500_000 / 3_600  # transitions a second of the published script, as it says
@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--frames", help="an HDF5 file whose 'frames' are real ones [N, 84, 84]")
     parser.add_argument("--tensorflow-python", help="a Python with TensorFlow and h5py")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "convert.jsonl")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         rows = []
@@ -60,11 +61,8 @@ def main() -> None:
                 rates[name].append(count / seconds(command))
                 print(f"{name}: {rates[name][-1]:,.0f} transitions/s", flush=True)
     results = [result(name, rates[name], options) for name, _, _ in rows]
-    place = HERE / "results" / "convert.jsonl"
-    place.parent.mkdir(exist_ok=True)
-    with place.open("a") as file:
-        file.writelines(json.dumps(line) + "\n" for line in results)
     for line in results:
+        append(options.out, line | surroundings())
         print(f"{line['name']:<40} {line['median']:>8,.0f}/s  {line['times_an_hour']:6.1f} ×")
 
 
@@ -127,7 +125,6 @@ def result(name: str, rates: list[float], options: argparse.Namespace) -> dict[s
         "times_an_hour": median / HOUR_A_SHARD,
         "frames": "real" if options.frames else "made",
         "transitions": options.transitions,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "python": platform.python_version(),
     }
 

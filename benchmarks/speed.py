@@ -2,11 +2,19 @@
 
 Leeward is measured from outside: the wall time of `leeward train` with many updates less that with
 few, divided by the difference in updates, so that logging and checkpoints count and start-up does
-not. The yardsticks are the same TD3+BC update as bare code: one JAX scan, and eager PyTorch (which
-needs `--torch-python`, a Python that has it). All rows are measured in turn, several rounds; the
-machine must be idle. Results are appended to benchmarks/results/speed.jsonl.
+not. Beside TD3+BC stand the same update as bare code, one JAX scan and eager PyTorch; beside the
+rows of pixels eager PyTorch, d3rlpy and Tianshou, which need Pythons that have them. All rows are
+measured in turn, several rounds; the machine must be idle. Results are appended to
+benchmarks/results/speed.jsonl.
 
     python benchmarks/speed.py --rounds 3 --torch-python .venv-peers/bin/python
+    python benchmarks/speed.py --rounds 2 --only pixels --torch-python .venv-peers/bin/python \\
+        --tianshou-python .venv-tianshou/bin/python
+
+`--torch-python` has PyTorch and d3rlpy (see compare.py); Tianshou wants an environment of its own:
+
+    python3.11 -m venv .venv-tianshou
+    .venv-tianshou/bin/pip install torch==2.13.0 tianshou==2.0.1
 """
 
 from __future__ import annotations
@@ -32,7 +40,7 @@ PIXELS = {"transitions": 20_000, "side": 84, "stack": 4, "actions": 6}  # Pong's
 
 
 class Row(NamedTuple):
-    """One thing to measure."""
+    """One training command to measure."""
 
     name: str
     command: tuple[str, ...]
@@ -43,6 +51,17 @@ class Row(NamedTuple):
     """Matrix products an update (SPEED.md's analytic counts); None where not counted."""
     pixels: bool = False
     """On random frames of Pong's shapes in place of vectors."""
+
+
+class Yardstick(NamedTuple):
+    """A program that prints its updates a second, measured beside a row."""
+
+    name: str
+    row: str
+    script: str
+    arguments: tuple[str, ...] = ()
+    python: str | None = None
+    """The flag that names its Python; None for ours."""
 
 
 def leeward(name: str, *flags: str, steps: str = "--steps") -> tuple[str, ...]:
@@ -76,8 +95,23 @@ ROWS = (
     # Multiply-adds of the Nature network, forward: 9.4 million an observation; backward twice as
     # many but for the first layer's input.
     Row("pixel il", leeward("il", "--preset", "tianshou"), 300, 900, gigaflop=1.58, pixels=True),
-    Row("pixel cql", leeward("cql"), 200, 600, gigaflop=2.34, pixels=True),
+    Row("pixel cql", leeward("cql", "--preset", "tianshou"), 200, 600, gigaflop=2.98, pixels=True),
     Row("pixel bcq", leeward("bcq"), 200, 600, gigaflop=2.78, pixels=True),
+)
+PIXEL_UPDATES = 200  # of a yardstick
+PIXELS_OF = (
+    ("eager PyTorch", "yardstick_pixels.py", "torch_python"),
+    ("d3rlpy", "peers/pixels_d3rlpy.py", "torch_python"),
+    ("Tianshou", "peers/pixels_tianshou.py", "tianshou_python"),
+)
+YARDSTICKS = (
+    Yardstick("td3-bc, bare JAX scan", "td3-bc", "yardstick_jax.py"),
+    Yardstick("td3-bc, eager PyTorch", "td3-bc", "yardstick_torch.py", (), "torch_python"),
+    *(
+        Yardstick(f"pixel {name}, {who}", f"pixel {name}", script, (name,), python)
+        for name in ("il", "cql", "bcq")
+        for who, script, python in PIXELS_OF
+    ),
 )
 
 
@@ -85,34 +119,37 @@ def main() -> None:
     """Measures all rows in turn and appends one line each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--torch-python", help="a Python with PyTorch, for that yardstick")
+    parser.add_argument("--torch-python", help="a Python with PyTorch and d3rlpy")
+    parser.add_argument("--tianshou-python", help="a Python with Tianshou")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the usual updates")
-    parser.add_argument("--only", nargs="*", help="names of rows")
+    parser.add_argument("--only", nargs="*", help="names of rows, or pixels for all of frames")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "speed.jsonl")
     arguments = parser.parse_args()
     rows = [
         row._replace(few=round(row.few * arguments.scale), many=round(row.many * arguments.scale))
         for row in ROWS
-        if not arguments.only or row.name in arguments.only
+        if not arguments.only or {row.name, "pixels" * row.pixels} & set(arguments.only)
     ]
     peak = sgemm_gigaflops()
     with tempfile.TemporaryDirectory() as folder:
-        data = make_data(Path(folder))
-        frames = make_frames(Path(folder)) if any(row.pixels for row in rows) else data
+        data = {row.pixels: Path() for row in rows}
+        for pixels in data:
+            data[pixels] = (make_frames if pixels else make_data)(Path(folder))
         rates: dict[str, list[float]] = {}
         for _ in range(arguments.rounds):
             for row in rows:
-                rates.setdefault(row.name, []).append(
-                    rate_of(row, frames if row.pixels else data, Path(folder))
-                )
-                print(row.name, f"{rates[row.name][-1]:.1f}", flush=True)
-            for name, command in yardsticks(arguments.torch_python).items():
-                rates.setdefault(name, []).append(yardstick_rate(command))
-                print(name, f"{rates[name][-1]:.1f}", flush=True)
-        first = {
-            "first update, cold": first_update(data, Path(folder), warm=False),
-            "first update, warm": first_update(data, Path(folder), warm=True),
-        }
+                measured = {row.name: rate_of(row, data[row.pixels], Path(folder))}
+                for name, command in yardsticks(arguments, row.name).items():
+                    measured[name] = yardstick_rate(command)
+                for name, rate in measured.items():
+                    rates.setdefault(name, []).append(rate)
+                    print(name, f"{rate:.1f}", flush=True)
+        first = {}
+        if any(row.name == "td3-bc" for row in rows):
+            first = {
+                "first update, cold": first_update(data[False], Path(folder), warm=False),
+                "first update, warm": first_update(data[False], Path(folder), warm=True),
+            }
     write(arguments.out, rows, rates, first, peak)
 
 
@@ -188,11 +225,14 @@ def first_update(data: Path, folder: Path, *, warm: bool) -> float:
     return seconds
 
 
-def yardsticks(torch_python: str | None) -> dict[str, list[str]]:
-    """The bare versions of TD3+BC: name → command that prints its updates a second."""
-    found = {"td3-bc, bare JAX scan": [sys.executable, str(HERE / "yardstick_jax.py")]}
-    if torch_python is not None:
-        found["td3-bc, eager PyTorch"] = [torch_python, str(HERE / "yardstick_torch.py")]
+def yardsticks(arguments: argparse.Namespace, row: str) -> dict[str, list[str]]:
+    """Those that stand beside a row and whose Python is named: name → command."""
+    found = {}
+    for one in YARDSTICKS:
+        python = sys.executable if one.python is None else getattr(arguments, one.python)
+        if one.row == row and python is not None:
+            updates = [str(max(1, round(PIXEL_UPDATES * arguments.scale)))] * len(one.arguments)
+            found[one.name] = [python, str(HERE / one.script), *one.arguments, *updates]
     return found
 
 
@@ -223,7 +263,7 @@ def write(
     """Appends one line a row, and prints them."""
     flops = {row.name: row.gigaflop for row in rows}
     updates = {row.name: row.many - row.few for row in rows}
-    flops |= dict.fromkeys([name for name in rates if name.startswith("td3-bc, ")], 0.415)
+    flops |= {one.name: 0.415 for one in YARDSTICKS if one.row == "td3-bc"}
     common = {
         "date": time.strftime("%Y-%m-%d"),
         "cores": os.cpu_count(),
@@ -236,9 +276,10 @@ def write(
             median = statistics.median(values)
             line = {"row": name, "updates_per_second": round(median, 1)}
             line |= {"least": round(min(values), 1), "most": round(max(values), 1)}
-            if flops[name]:
+            if flops.get(name):
                 line["share_of_sgemm"] = round(median * flops[name] / peak, 3)
-            line |= {"rounds": len(values), "updates": updates.get(name, 2_000)}
+            own = PIXEL_UPDATES if name.startswith("pixel") else 2_000
+            line |= {"rounds": len(values), "updates": updates.get(name, own)}
             file.write(json.dumps(line | common) + "\n")
             print(line)
         for name, seconds in first.items():
