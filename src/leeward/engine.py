@@ -92,10 +92,14 @@ def enter_phase(
     return over_runs(enter, config, state, key)
 
 
+@partial(jax.jit, static_argnames=("phase", "index"), inline=True)
 def one_update(
     phase: Phase, index: int, config: Any, state: Any, data: DeviceData, key: PRNGKey, step: Array
 ) -> tuple[Any, dict[str, Array]]:
-    """Update number `step` (from 0) of one run in the phase with this index."""
+    """Update number `step` (from 0) of one run in the phase with this index.
+
+    Under jit and inlined, so that it is traced once for both programs that hold it.
+    """
     phase_key = jax.random.fold_in(key, index)
     sample_key, update_key = jax.random.split(jax.random.fold_in(phase_key, step))
     batch = sample(config, config.sampling, data, phase_key, sample_key, step)
