@@ -27,6 +27,10 @@ ENTER_TAG = 2_000_000
 """Plus the phase index: the key that a phase's `enter` gets."""
 
 
+OneUpdate = Callable[[Any, Any, Any, Array], tuple[Any, Metrics]]
+"""(config, state, what else is the run's own, step) → (state, metrics), of one run."""
+
+
 class Means(NamedTuple):
     """Running sums of every metric since the last line was written; N runs."""
 
@@ -111,12 +115,18 @@ def zero_means(
     phase: Phase, index: int, config: Any, state: Any, data: DeviceData, key: Shaped[Array, " N"]
 ) -> Means:
     """Empty sums for every metric of the phase."""
-    first = jax.tree.map(lambda leaf: leaf[0], (config, state, key))
-    shapes = jax.eval_shape(
-        lambda c, s, k: one_update(phase, index, c, s, data, k, jnp.int32(0))[1], *first
-    )
-    zeros = {name: jnp.zeros(key.shape[0]) for name in shapes}
-    return Means(zeros, {name: jnp.zeros(key.shape[0]) for name in shapes})
+
+    def one(config: Any, state: Any, key: PRNGKey, step: Array) -> tuple[Any, Metrics]:
+        return one_update(phase, index, config, state, data, key, step)
+
+    return empty_means(one, config, state, key, key.shape[0])
+
+
+def empty_means(one: OneUpdate, config: Any, state: Any, own: Any, runs: int) -> Means:
+    """Empty sums for every metric of an update; arguments as `repeat_updates` has them."""
+    first = jax.tree.map(lambda leaf: leaf[0], (config, state, own))
+    names = jax.eval_shape(lambda *given: one(*given, jnp.int32(0))[1], *first)
+    return Means(*({name: jnp.zeros(runs) for name in names} for _ in Means._fields))
 
 
 @partial(jax.jit, static_argnames=("phase", "index"), donate_argnames=("state", "means"))
@@ -138,47 +148,51 @@ def run_chunk(
         measured), and whether all weights of each run are finite.
     """
 
-    def one_run(config: Any, state: Any, key: PRNGKey, means: Means) -> tuple[Any, Means]:
-        def body(step: Array | int, carry: tuple[Any, Sums]) -> tuple[Any, Sums]:
-            state, sums = carry
-            state, metrics = one_update(phase, index, config, state, data, key, jnp.asarray(step))
-            return state, add_metrics(sums, metrics)
+    def one(config: Any, state: Any, key: PRNGKey, step: Array) -> tuple[Any, Metrics]:
+        return one_update(phase, index, config, state, data, key, step)
 
+    state, means = repeat_updates(one, config, state, key, means, step, length)
+    return state, means, averages(means), finite(state)
+
+
+def repeat_updates(
+    one: OneUpdate,
+    config: Any,
+    state: Any,
+    own: Any,
+    means: Means,
+    step: Int[Array, ""],
+    length: Int[Array, ""],
+) -> tuple[Any, Means]:
+    """`length` updates of every run from update number `step` on, their metrics added to `means`.
+
+    Args:
+        one: makes one update of one run.
+        config: its float fields are arrays [N].
+        state: stacked over runs.
+        own: what else each run has of its own, such as its key; stacked.
+        means: the sums so far.
+        step: the first update's number.
+        length: how many.
+    """
+
+    def next_of(step: Any, carry: tuple[Any, Sums], config: Any, own: Any) -> tuple[Any, Sums]:
+        state, sums = carry
+        state, metrics = one(config, state, own, jnp.asarray(step))
+        return state, add_metrics(sums, metrics)
+
+    def loop(body: Callable[..., tuple[Any, Sums]], state: Any, means: Means) -> tuple[Any, Means]:
         state, sums = jax.lax.fori_loop(step, step + length, body, (state, pack(means)))
         return state, unpack(sums, means)
 
+    def one_run(config: Any, state: Any, own: Any, means: Means) -> tuple[Any, Means]:
+        return loop(lambda step, carry: next_of(step, carry, config, own), state, means)
+
     if jax.default_backend() == "cpu":
-        state, means = over_runs(one_run, config, state, key, means)
-    else:  # the loop outside: `step` stays unbatched, so conditionals stay branches
-        state, means = _lockstep(phase, index, config, state, data, key, means, step, length)
-    average = {name: means.total[name] / means.number[name] for name in means.total}
-    return state, means, average, _finite(state)
-
-
-def _lockstep(
-    phase: Phase,
-    index: int,
-    config: Any,
-    state: Any,
-    data: DeviceData,
-    key: Shaped[Array, " N"],
-    means: Means,
-    step: Array,
-    length: Array,
-) -> tuple[Any, Means]:
-    """All runs step by step together, vmapped inside the loop."""
-
-    def body(step: Array | int, carry: tuple[Any, Sums]) -> tuple[Any, Sums]:
-        state, sums = carry
-        state, metrics = jax.vmap(
-            lambda config, state, key: one_update(
-                phase, index, config, state, data, key, jnp.asarray(step)
-            )
-        )(config, state, key)
-        return state, add_metrics(sums, metrics)
-
-    state, sums = jax.lax.fori_loop(step, step + length, body, (state, pack(means)))
-    return state, unpack(sums, means)
+        return over_runs(one_run, config, state, own, means)
+    # Elsewhere the loop outside: `step` stays unbatched, so conditionals stay branches.
+    of_all = jax.vmap(next_of, in_axes=(None, 0, 0, 0))
+    return loop(lambda step, carry: of_all(step, carry, config, own), state, means)
 
 
 class Sums(NamedTuple):
@@ -206,7 +220,12 @@ def add_metrics(sums: Sums, metrics: Metrics) -> Sums:
     return Sums(sums.total + jnp.where(known, value, 0.0), sums.number + known)
 
 
-def _finite(state: Any) -> Bool[Array, " N"]:
+def averages(means: Means) -> dict[str, Float[Array, " N"]]:
+    """The mean of every metric; NaN where it was never measured."""
+    return {name: means.total[name] / means.number[name] for name in means.total}
+
+
+def finite(state: Any) -> Bool[Array, " N"]:
     """Whether every number of each run's state is finite."""
     flags = [
         jnp.isfinite(leaf).all(axis=tuple(range(1, leaf.ndim)))

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from leeward import engine
-from leeward.appraisal import Appraiser, make_appraiser
+from leeward.appraisal import Appraiser, appraise_all, make_appraiser
 from leeward.clock import Clock
 from leeward.data.dataset import Dataset, split_by_episode
 from leeward.data.sampling import DeviceData, fit_scaling, to_device
@@ -25,7 +25,7 @@ from leeward.job import Job, Position
 from leeward.options import seconds
 from leeward.progress import View
 from leeward.recorder import Recorder
-from leeward.saving import Arrays, Keeper, better_runs
+from leeward.saving import Arrays, Keeper
 from leeward.types import Phase
 
 CHUNK_SECONDS = 1.0
@@ -249,17 +249,7 @@ class Training:
                 f"{', '.join(broken) or 'none'}"
             )
         if len(position.failed) == self.job.runs:
-            self._raise_failed()
-
-    def _raise_failed(self) -> None:
-        newest = self.keeper.newest()
-        kept = "no checkpoint was made yet" if newest is None else f"{newest} is kept"
-        names = ", ".join(self.job.run_name(run) for run in self.position.failed)
-        raise TrainingError(
-            f"{self.directory}: training diverged ({names}; log.txt has update and metric; "
-            f"{kept}): likely causes are a learning rate too high, rewards of great size, or "
-            "actions on the bounds under a tanh density (a wider --margin)"
-        )
+            raise divergence(self.job, self.directory, position, self.keeper.newest())
 
     # --- Boundaries ---
 
@@ -337,21 +327,15 @@ class Training:
         """Finds out what every run's policy is worth and keeps the best policies."""
         assert self.appraiser is not None
         self._settle()
-        position, step = self.position, self.position.step
-        policy = self.job.algorithm.policy(self.arrays.state)
-        stack = self.keeper.stack(policy, [step] * self.job.runs, None)
-        worth = self.appraiser.appraise(stack, position, self.recorder, self.view)
-        better = better_runs(worth, position, step)
-        if self.arrays.best_policy is None:
-            self.arrays.best_policy = jax.tree.map(jnp.copy, policy)
-        elif better.any():
-            self.arrays.best_policy = engine.select_runs(better, policy, self.arrays.best_policy)
-        if better.any():
-            # A saved policy's return is one that was played.
-            played = position.best_return if self.job.options.select == "evaluation" else None
-            self.keeper.save_policy(
-                self.directory / "best", self.arrays.best_policy, position.best_step, played
-            )
+        appraise_all(
+            self.job,
+            self.keeper,
+            self.appraiser,
+            self.arrays,
+            self.position,
+            self.recorder,
+            self.view,
+        )
         self.clock.start()
 
     def _finish(self) -> None:
@@ -364,7 +348,7 @@ class Training:
         self.position.complete = True
         self._save()
         if self.position.failed:
-            self._raise_failed()
+            raise divergence(self.job, self.directory, self.position, self.keeper.newest())
 
     def _save(self) -> None:
         self._settle()
@@ -381,4 +365,22 @@ def select_transitions(data: DeviceData, part: Dataset) -> DeviceData:
         next_observation = next_observation[jnp.searchsorted(data.start, start)]
     return data._replace(
         start=start, steps_left=jnp.asarray(part.steps_left()), next_observation=next_observation
+    )
+
+
+def divergence(job: Job, directory: Path, position: Position, newest: Path | None) -> TrainingError:
+    """The error that names the runs which diverged, and what is left.
+
+    Args:
+        job: what was trained.
+        directory: its run directory.
+        position: which runs failed.
+        newest: the newest checkpoint.
+    """
+    kept = "no checkpoint was made yet" if newest is None else f"{newest} is kept"
+    names = ", ".join(job.run_name(run) for run in position.failed)
+    return TrainingError(
+        f"{directory}: training diverged ({names}; log.txt has update and metric; "
+        f"{kept}): likely causes are a learning rate too high, rewards of great size, or "
+        "actions on the bounds under a tanh density (a wider --margin)"
     )

@@ -26,9 +26,9 @@ from leeward.environments import EnvironmentSource
 from leeward.errors import ConfigError, SpecError
 from leeward.evaluate import Evaluator
 from leeward.logging import JsonLines
-from leeward.policy import PolicyStack, TrainedRun, save_policy
+from leeward.online_folder import find_newest, record_evaluation, save_newest
+from leeward.policy import PolicyStack, TrainedRun
 from leeward.progress import View
-from leeward.recorder import evaluation_row, summary
 from leeward.replay import (
     Replay,
     Transition,
@@ -245,46 +245,25 @@ class Training:
 
     def _evaluate(self, step: int) -> None:
         """Records the deterministic policy's episodes and keeps the policy."""
-        stack = self.policies(step)
-        result = self.evaluator.evaluate(stack)
-        row = evaluation_row(result, 0)
-        metrics = {name: float(value) for name, value in self.metrics.items()}
-        self.log.write({"step": step, "seed": self.seed, **row, **metrics})
-        self.position.log_size = self.log.size()
-        run = stack.runs[0]._replace(return_mean=row["return_mean"], score_mean=row["score_mean"])
-        save_policy(
-            self.directory / "policies" / str(step), dataclasses.replace(stack, runs=(run,))
+        record_evaluation(
+            self.directory, self.evaluator, self.policies(step), self.metrics, self.log, self.view
         )
-        self.view.event(f"step {step}: {summary(result)}")
+        self.position.log_size = self.log.size()
 
     def _save(self) -> None:
         step = self.position.updates
-        checkpoint.save(
-            self.directory / "checkpoints",
-            str(step),
-            {"state": self.state, "replay": first_rows(self.replay, step)},
-            dataclasses.asdict(self.position),
-            lambda folder: None,
-        )
-        checkpoint.keep_last(self.directory / "checkpoints", 1)
+        arrays = {"state": self.state, "replay": first_rows(self.replay, step)}
+        save_newest(self.directory, step, arrays, dataclasses.asdict(self.position))
 
     def _restore(self) -> Replay:
         """Goes back to the newest checkpoint, if there is one; the replay as it was there."""
-        found = checkpoint.complete(self.directory / "checkpoints")
-        if not found:
+        found = find_newest(self.directory, self.view, self.options.steps)
+        if found is None:
             return make_replay(self.spec, self.options.steps)
-        self.position = Position(**checkpoint.manifest(found[-1]))
-        step = self.position.updates
-        if step > self.options.steps:
-            raise ConfigError(
-                f"{self.directory} holds a training of {step} steps, more than --steps "
-                f"{self.options.steps}: give at least --steps {step}, or another --out"
-            )
-        rows = jax.eval_shape(lambda: make_replay(self.spec, step))
-        like = {"state": self.state, "replay": rows}
-        arrays = checkpoint.restore(found[-1], like)
+        self.position = Position(**checkpoint.manifest(found))
+        rows = jax.eval_shape(lambda: make_replay(self.spec, self.position.updates))
+        arrays = checkpoint.restore(found, {"state": self.state, "replay": rows})
         self.state = arrays["state"]
-        self.view.event(f"continuing {self.directory} after {step} steps")
         return grow(arrays["replay"], self.spec, self.options.steps)
 
 

@@ -30,9 +30,9 @@ from leeward.environments import EnvironmentSource, environment_id
 from leeward.errors import ConfigError
 from leeward.evaluate import Evaluator
 from leeward.logging import JsonLines
-from leeward.policy import PolicyStack, TrainedRun, save_policy
+from leeward.online_folder import find_newest, record_evaluation, save_newest
+from leeward.policy import PolicyStack, TrainedRun
 from leeward.progress import View
-from leeward.recorder import evaluation_row, summary
 from leeward.replay_ring import Ring
 from leeward.types import Batch, Metrics, PRNGKey, Step
 
@@ -297,42 +297,23 @@ class DiscreteTraining:
 
     def _evaluate(self, step: int) -> None:
         """Records the greedy policy's episodes and keeps the policy."""
-        stack = self.policies(step)
-        result = self.evaluator.evaluate(stack)
-        row = evaluation_row(result, 0)
-        metrics = {name: float(value) for name, value in self.metrics.items()}
-        self.log.write({"step": step, "seed": self.seed, **row, **metrics})
-        self.position.log_size = self.log.size()
-        run = stack.runs[0]._replace(return_mean=row["return_mean"], score_mean=row["score_mean"])
-        save_policy(
-            self.directory / "policies" / str(step), dataclasses.replace(stack, runs=(run,))
+        record_evaluation(
+            self.directory, self.evaluator, self.policies(step), self.metrics, self.log, self.view
         )
-        self.view.event(f"step {step}: {summary(result)}")
+        self.position.log_size = self.log.size()
 
     def _save(self) -> None:
-        checkpoint.save(
-            self.directory / "checkpoints",
-            str(self.position.updates),
-            {"state": self.state, "ring": self.ring.arrays()},
-            dataclasses.asdict(self.position),
-            lambda folder: None,
-        )
-        checkpoint.keep_last(self.directory / "checkpoints", 1)
+        arrays = {"state": self.state, "ring": self.ring.arrays()}
+        position = dataclasses.asdict(self.position)
+        save_newest(self.directory, self.position.updates, arrays, position)
 
     def _restore(self) -> None:
         """Goes back to the newest checkpoint, if there is one."""
-        found = checkpoint.complete(self.directory / "checkpoints")
-        if not found:
+        overshoot = self.options.copies - 1
+        found = find_newest(self.directory, self.view, self.options.steps, overshoot)
+        if found is None:
             return
-        self.position = Progress(**checkpoint.manifest(found[-1]))
-        step = self.position.updates
-        if step - self.options.copies >= self.options.steps:
-            raise ConfigError(
-                f"{self.directory} holds a training of {step} steps, more than --steps "
-                f"{self.options.steps}: give at least --steps {step}, or another --out"
-            )
-        like = {"state": self.state, "ring": self.ring.arrays()}
-        arrays = checkpoint.restore(found[-1], like)
+        self.position = Progress(**checkpoint.manifest(found))
+        arrays = checkpoint.restore(found, {"state": self.state, "ring": self.ring.arrays()})
         self.state = arrays["state"]
         self.ring.restore(arrays["ring"])
-        self.view.event(f"continuing {self.directory} after {step} steps")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -47,22 +48,37 @@ class Keeper:
     def __init__(self, job: Job, directory: Path, config: Any, scaling: Scaling) -> None:
         self._job, self._config, self._scaling = job, config, scaling
         self._checkpoints = directory / "checkpoints"
+        self.best = directory / "best"
+        """Folder of the best policies."""
 
     def newest(self) -> Path | None:
         """The newest complete checkpoint."""
         found = checkpoint.complete(self._checkpoints)
         return found[-1] if found else None
 
-    def save(self, arrays: Arrays, position: Position) -> None:
-        """A checkpoint of everything that is needed to go on as if nothing had happened."""
+    def save(
+        self,
+        arrays: Arrays,
+        position: Position,
+        more: Mapping[str, Any] = MappingProxyType({}),
+        facts: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """A checkpoint of everything that is needed to go on as if nothing had happened.
+
+        Args:
+            arrays: the arrays of training.
+            position: where it stands.
+            more: further arrays, by name.
+            facts: further JSON values.
+        """
         position.has_means, position.has_best = arrays.means is not None, arrays.best is not None
         phase = self._job.algorithm.phases[position.phase].name
         last = position.phase == self._job.last_phase
         checkpoint.save(
             self._checkpoints,
             str(position.step) if last else f"{phase}-{position.step}",
-            arrays.present(),
-            dataclasses.asdict(position),
+            {**arrays.present(), **more},
+            {**dataclasses.asdict(position), **facts},
             lambda folder: self.save_policy(
                 folder / "policy",
                 self._job.algorithm.policy(arrays.state),

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from leeward.data.dataset import Dataset, best_episodes
 from leeward.data.download import cache_folder
 from leeward.data.sampling import check_sampling
 from leeward.data.transforms import reward_transform
+from leeward.description import describe
 from leeward.environments import check_matches, environment_spec
 from leeward.errors import ConfigError, DataError
 from leeward.forms import fitting_form, read
@@ -141,6 +140,20 @@ def resume(
     """
     directory = Path(run_dir)
     saved = Run(directory).config
+    if "origin" in saved:
+        if extend_schedule:
+            raise ConfigError(f"{directory} is a fine-tuned run, which has no schedule to extend")
+        from leeward.finetune import resume as resume_finetuning  # it builds on this module
+
+        return resume_finetuning(
+            directory,
+            data=data,
+            env=env,
+            steps=steps,
+            max_time=max_time,
+            quiet=quiet,
+            on_metrics=on_metrics,
+        )
     algorithm = get_algorithm(saved["algorithm"])
     config = from_json(algorithm.config_type, saved["config"])
     if extend_schedule and steps is None:
@@ -153,29 +166,11 @@ def resume(
     options = from_json(RunOptions, fields)
     check_options(options)
     prepare_jax(options)
-    source = data if data is not None else saved["data"]["source"]
-    if source is None:
-        raise DataError(
-            f"{directory} was trained on a data set made in Python: resume it there with data=…"
-        )
-    data_options = {} if data is not None else saved["data"]["options"]
-    dataset = load(algorithm, source, env or saved["environment"], data_options)
-    swept = [
-        {name: row[name] for name in row if name not in ("run", "seed")} for row in saved["runs"]
-    ]
+    dataset = load_again(directory, saved, data, env or saved["environment"], "resume")
     environment = env if env is not None else saved["environment"]
     job = make_job(algorithm, config, None, options, dataset, environment)
-    job = dataclasses.replace(
-        job,
-        seeds=tuple(row["seed"] for row in saved["runs"]),
-        settings=tuple(swept),
-        steps=steps if steps is not None else saved["steps"],
-    )
-    if job.dataset_hash != saved["data"]["hash"]:
-        raise DataError(
-            f"{directory} was trained on other data than {saved['data']['name']} holds now: put "
-            "the old file back, or start a new run"
-        )
+    job = with_runs(job, saved["runs"], steps if steps is not None else saved["steps"])
+    check_unchanged(directory, saved, job)
     with run.locked(directory):
         extended = saved | {"steps": job.steps, "config": to_json(config)}
         if steps is not None:
@@ -187,6 +182,52 @@ def resume(
         with eager(options.eager):
             loop.run(job, directory, on_metrics)
     return Run(directory)
+
+
+def load_again(
+    directory: Path,
+    saved: Mapping[str, Any],
+    data: Dataset | None,
+    env: str | Callable[[], Any] | None,
+    verb: str,
+) -> Dataset:
+    """The data set that a run was trained on.
+
+    Args:
+        directory: the run's.
+        saved: its config.json.
+        data: the data set where it was made in Python; else it is read as it was then.
+        env: the environment that gives the action box.
+        verb: what is done with the run, for the error.
+
+    Raises:
+        DataError: it cannot be read, or it was made in Python and is not given.
+    """
+    source = data if data is not None else saved["data"]["source"]
+    if source is None:
+        raise DataError(
+            f"{directory} was trained on a data set made in Python: {verb} it there with data=…"
+        )
+    options = {} if data is not None else saved["data"]["options"]
+    location = saved["options"].get("data_location", "memory")
+    return load(get_algorithm(saved["algorithm"]), source, env, options, location)
+
+
+def with_runs(job: Job, rows: Sequence[Mapping[str, Any]], steps: int) -> Job:
+    """The job with the runs of a config.json's table."""
+    swept = [{name: row[name] for name in row if name not in ("run", "seed")} for row in rows]
+    return dataclasses.replace(
+        job, seeds=tuple(row["seed"] for row in rows), settings=tuple(swept), steps=steps
+    )
+
+
+def check_unchanged(directory: Path, saved: Mapping[str, Any], job: Job) -> None:
+    """Raises DataError where the job's data are not those of the run's config.json."""
+    if job.dataset_hash != saved["data"]["hash"]:
+        raise DataError(
+            f"{directory} was trained on other data than {saved['data']['name']} holds now: put "
+            "the old file back, or start a new run"
+        )
 
 
 def load(
@@ -300,50 +341,6 @@ def make_job(
         environment=environment,
         logged=logged,
     )
-
-
-def describe(
-    job: Job, source: str | Path | Dataset, data_options: Mapping[str, Any], report: Report
-) -> dict[str, Any]:
-    """config.json: everything needed to repeat the run."""
-    environment = job.environment if isinstance(job.environment, str) else None
-    packages = ("jax", "jaxlib", "numpy", "optax", "equinox", "gymnasium", "mujoco")
-    options = dataclasses.asdict(job.options)
-    return {
-        "format": run.FORMAT,
-        "algorithm": job.algorithm.name,
-        "config": to_json(job.config),
-        "steps": job.steps,
-        "runs": [
-            {"run": i, "seed": seed, **setting}
-            for i, (seed, setting) in enumerate(zip(job.seeds, job.settings, strict=True))
-        ],
-        "options": options,
-        "environment": environment,
-        "data": {
-            "source": lasting(source),
-            "options": dict(data_options),
-            "name": job.dataset.metadata.get("name", "data"),
-            "hash": job.dataset_hash,
-            "transitions": job.dataset.transitions,
-            "episodes": job.dataset.episodes,
-            "return_mean": job.dataset.metadata.get(
-                "raw_return_mean", float(job.dataset.episode_returns().mean())
-            ),
-            "notes": list(job.dataset.metadata.get("notes", [])),
-            "findings": [found.to_json() for found in report.findings],
-        },
-        "versions": {"leeward": metadata.version("leeward"), "python": platform.python_version()}
-        | {name: metadata.version(name) for name in packages},
-    }
-
-
-def lasting(source: str | Path | Dataset) -> str | None:
-    """The source as a later process finds it from any folder; None for data made in Python."""
-    if isinstance(source, Dataset):
-        return None
-    path = Path(source).expanduser()
-    return str(path.absolute()) if path.exists() else str(source)
 
 
 def prepare_jax(options: RunOptions) -> None:

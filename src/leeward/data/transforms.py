@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,39 @@ from leeward.errors import DataError
 RewardTransform = Literal["none", "return-range", "sign"]
 RETURN_RANGE = 1_000.0
 """The span of returns after "return-range" (IQL's train_offline.py; its tasks last 1,000 steps)."""
+
+
+class RewardMap(NamedTuple):
+    """What is done to every reward: its sign alone, where asked for, then a factor and a shift."""
+
+    sign: bool
+    factor: float
+    shift: float
+
+    def apply(self, reward: np.ndarray) -> np.ndarray:
+        """The rewards as they are trained on, float32."""
+        reward = reward.astype(np.float64)
+        if self.sign:
+            reward = np.sign(reward)
+        return (self.factor * reward + self.shift).astype(np.float32)
+
+
+def fit_reward_map(
+    dataset: Dataset, transform: RewardTransform, scale: float, shift: float
+) -> RewardMap:
+    """The map that `reward_transform` applies with these arguments; errors as there."""
+    factor = float(scale)
+    if transform == "return-range":
+        returns = dataset.episode_returns()
+        span = float(returns.max() - returns.min())
+        if span == 0.0:
+            raise DataError(
+                f"all episodes of {dataset.metadata.get('name', 'the data')} have the return "
+                f"{returns[0]:g}, so rewards cannot be scaled by the range of returns: leave "
+                "--reward-transform out"
+            )
+        factor *= RETURN_RANGE / span
+    return RewardMap(transform == "sign", factor, float(shift))
 
 
 def reward_transform(
@@ -36,27 +69,17 @@ def reward_transform(
     """
     if (transform, scale, shift) == ("none", 1.0, 0.0):
         return dataset
-    returns = dataset.episode_returns()
-    reward = dataset.reward.astype(np.float64)
-    factor, said = float(scale), []
+    change = fit_reward_map(dataset, transform, scale, shift)
+    returns, said = dataset.episode_returns(), []
     if transform == "return-range":
         span = float(returns.max() - returns.min())
-        if span == 0.0:
-            raise DataError(
-                f"all episodes of {dataset.metadata.get('name', 'the data')} have the return "
-                f"{returns[0]:g}, so rewards cannot be scaled by the range of returns: leave "
-                "--reward-transform out"
-            )
-        factor *= RETURN_RANGE / span
         said.append(f"a range of returns of {span:g} becomes {RETURN_RANGE:g}")
     elif transform == "sign":
-        reward = np.sign(reward)
         said.append("their sign alone")
-    said.append(f"times {factor:g} in all")
+    said.append(f"times {change.factor:g} in all")
     if shift:
         said.append(f"then {shift:+g}")
-    reward = (factor * reward + shift).astype(np.float32)
-    return dataclasses.replace(dataset, reward=reward).with_metadata(
+    return dataclasses.replace(dataset, reward=change.apply(dataset.reward)).with_metadata(
         raw_return_mean=float(returns.mean()),
         reward_transform={"transform": transform, "scale": float(scale), "shift": float(shift)},
         notes=[*dataset.metadata.get("notes", []), f"rewards transformed: {', '.join(said)}"],
