@@ -24,6 +24,7 @@ from leeward.commands.parsing import DataOptions
 from leeward.commands.quickstart import QuickstartOptions
 from leeward.commands.report import ReportOptions
 from leeward.commands.reproduce import ReproduceOptions
+from leeward.commands.sweep import PlaceOptions, ScheduleOptions, SweepOptions
 from leeward.commands.train import ResumeOptions, TrainOptions
 from leeward.commands.watch import WatchOptions
 from leeward.data.reduce import Reduction
@@ -38,6 +39,9 @@ OPTIONS = {
     "run": RunOptions,
     "train": TrainOptions,
     "resume": ResumeOptions,
+    "sweep": SweepOptions,
+    "sweep-place": PlaceOptions,
+    "sweep-schedule": ScheduleOptions,
     "data": DataOptions,
     "evaluate": EvaluateOptions,
     "export": ExportOptions,

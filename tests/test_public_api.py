@@ -35,6 +35,7 @@ PROMISED = {
         "load_policy",
         "report",
         "resume",
+        "sweep",
         "train",
     },
 }

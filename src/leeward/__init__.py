@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from leeward.policy import Policy, load_policy
     from leeward.report import report
     from leeward.run import Run
+    from leeward.sweep import sweep
     from leeward.train import resume, train
 
 _PLACES = {
@@ -58,6 +59,7 @@ _PLACES = {
     "load_policy": "policy",
     "report": "report",
     "resume": "train",
+    "sweep": "sweep",
     "train": "train",
 }
 
@@ -82,6 +84,7 @@ __all__ = [
     "load_policy",
     "report",
     "resume",
+    "sweep",
     "train",
 ]
 

@@ -16,6 +16,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "train": Command("train a policy from logged data, or --resume a run", "train"),
+    "sweep": Command("train many: algorithms × data × seeds × settings, here or on Ray", "sweep"),
     "evaluate": Command("run a trained policy in its environment", "evaluate"),
     "watch": Command("watch a trained policy, in a window or as a video", "watch"),
     "inspect": Command("check whether data are fit to learn from", "inspect"),

@@ -7,6 +7,7 @@ values of one train side by side under `jax.vmap`. Python branches may test stat
 from __future__ import annotations
 
 import dataclasses
+import types
 import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar, dataclass_transform, get_type_hints
@@ -62,6 +63,11 @@ def from_json(config_type: type, values: Mapping[str, Any]) -> Any:
 
 def _coerce(name: str, value: Any, hint: Any) -> Any:
     """`value` as the type that the field declares: lists become tuples, ints become floats."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        inner = [kind for kind in typing.get_args(hint) if kind is not types.NoneType]
+        if value is None or len(inner) > 1:
+            return value
+        return _coerce(name, value, inner[0])
     if typing.get_origin(hint) is tuple:
         if not isinstance(value, list | tuple):
             raise ConfigError(f"setting '{name}' must be a list, got {value!r}")

@@ -22,6 +22,7 @@ import numpy as np
 
 from leeward import checkpoint
 from leeward.errors import CheckpointError, DiskError
+from leeward.run import SWEEP
 
 FORMAT = 1
 """Version of the folder's layout."""
@@ -140,6 +141,8 @@ def find(path: Path, which: str | None) -> Path:
     if not (exists(best) or exists(final) or steps):
         if (path / "config.json").is_file():
             raise CheckpointError(f"{path} has no checkpoint yet")
+        if (path / SWEEP).is_file():
+            raise CheckpointError(f"{path} is a sweep: name one of the run directories in it")
         missing = "is no run directory and no saved policy" if path.exists() else "does not exist"
         raise CheckpointError(f"{path} {missing}")
     if which == "best" and not exists(best):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from leeward.judgement import FEWEST_SEEDS
-from leeward.run import Run
+from leeward.run import SWEEP, Run, has_numbers
 from leeward.trained import Trained, task_name
 
 Cells = Mapping[tuple[str, str], Sequence[Trained]]
@@ -19,7 +20,8 @@ _READING = ("best_fraction", "reward_transform", "reward_scale", "reward_shift")
 
 def notes(runs: Sequence[Run], cells: Cells) -> list[str]:
     """One sentence for each thing that a reader of the numbers should know."""
-    found = [*_unfinished(runs), *_diverged(cells), *_unlike_data(runs), *_unlike_versions(runs)]
+    found = [*_unfinished(runs), *_missing(runs), *_diverged(cells)]
+    found += [*_unlike_data(runs), *_unlike_versions(runs)]
     for field, what in (
         ("eval_episodes", "evaluated with different numbers of episodes"),
         ("eval_every", "evaluated at different intervals of updates"),
@@ -35,6 +37,21 @@ def _unfinished(runs: Sequence[Run]) -> Iterator[str]:
     for run in runs:
         if not run.finished:
             yield f"{run.directory} is not finished: its last evaluation so far counts."
+
+
+def _missing(runs: Sequence[Run]) -> Iterator[str]:
+    """Jobs of the runs' sweeps that nothing is known of."""
+    places = [run.directory.resolve() for run in runs]
+    parents = dict.fromkeys(parent for place in places for parent in place.parents)
+    for sweep in (parent for parent in parents if (parent / SWEEP).is_file()):
+        names = [job["name"] for job in json.loads((sweep / SWEEP).read_text())["jobs"]]
+        missing = [name for name in names if not has_numbers(sweep / name)]
+        if missing:
+            shown = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
+            yield (
+                f"{len(missing)} of {len(names)} jobs of the sweep {sweep} have no numbers yet "
+                f"({shown}): they are left out."
+            )
 
 
 def _diverged(cells: Cells) -> Iterator[str]:

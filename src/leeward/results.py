@@ -19,7 +19,7 @@ from leeward import result_notes
 from leeward.errors import CheckpointError, ConfigError
 from leeward.judgement import values_by_rule
 from leeward.published.scores import Rule
-from leeward.run import Run
+from leeward.run import SWEEP, Run, has_numbers
 from leeward.trained import Task, Trained, task_name
 
 _NEEDED = ("algorithm", "config", "steps", "runs", "options", "environment", "data", "versions")
@@ -88,6 +88,8 @@ def _below(path: Path) -> list[Run]:
         why = "not a folder" if path.exists() else "no such folder"
         raise CheckpointError(f"{path}: {why}: name a run directory, or a folder that holds some")
     found = sorted(file.parent for file in path.rglob("config.json"))
+    if found and (path / SWEEP).is_file():  # a note tells of its jobs that have no numbers yet
+        found = [directory for directory in found if has_numbers(directory)] or found
     if not found:
         raise CheckpointError(
             f"{path}: not a run directory (it has no config.json), nor does it hold one"

@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
+import math
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +22,8 @@ from leeward.errors import CheckpointError, ConfigError, DiskError
 
 FORMAT = 1
 """Version of the run directory's layout."""
+SWEEP = "sweep.json"
+"""The file that makes a folder of runs a sweep's: its plan."""
 
 
 class Run:
@@ -63,6 +66,11 @@ class Run:
     def finished(self) -> bool:
         """Whether training came to its end."""
         return (self.directory / "final").is_dir()
+
+    @property
+    def all_combinations(self) -> bool:
+        """Whether its runs are all combinations of their seeds and settings, as `train` makes."""
+        return all_combinations(self.config["runs"])
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl."""
@@ -108,6 +116,18 @@ class Run:
             else:
                 result.append(max(values) if protocol == "best" else values[-1])
         return np.array(result)
+
+
+def all_combinations(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the rows of a run's table are all combinations of their seeds and settings."""
+    names = [name for name in rows[0] if name != "run"]
+    return len(rows) == math.prod(len({row[name] for row in rows}) for name in names)
+
+
+def has_numbers(directory: Path) -> bool:
+    """Whether a run has written metrics or evaluations."""
+    files = (directory / name for name in ("metrics.jsonl", "evaluations.jsonl"))
+    return any(file.is_file() and file.stat().st_size for file in files)
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from leeward.commands.parsing import DataOptions, flags_of, load_arguments, pars
 from leeward.commands.show import run_table
 from leeward.errors import ConfigError
 from leeward.options import RunOptions, option_names
+from leeward.run import all_combinations
 from leeward.settings import depends_on_data, preset_settings
 from leeward.types import Algorithm, Discrete
 
@@ -215,6 +216,11 @@ def _read_config(algorithm: Algorithm, path: Path) -> dict[str, Any]:
         for name in saved["runs"][0]:
             if name not in ("run", "seed"):
                 values[name] = list(dict.fromkeys(row[name] for row in saved["runs"]))
+        if not all_combinations(saved["runs"]):
+            raise ConfigError(
+                f"--config {path}: its runs are a part of a sweep, not all combinations of their "
+                "settings: repeat the sweep"
+            )
         values |= {n: v for n, v in saved["options"].items() if n not in ("run_dir", "max_time")}
     known = {f.name for f in dataclasses.fields(algorithm.config_type)} | set(option_names())
     for name in values:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from leeward import checkpoint, policy_folder
+from leeward.errors import CheckpointError
 from leeward.policy import Policy, PolicyStack, load_policies
+from leeward.run import SWEEP
 
 Which = Literal["both", "last", "best", "all"]
 
@@ -24,14 +26,14 @@ def candidates(runs: Sequence[str | Path], which: Which = "both") -> list[Candid
     """Every policy of run directories and of folders of saved policies.
 
     Args:
-        runs: paths.
+        runs: paths; a sweep's directory stands for its finished runs.
         which: of a run directory: the last policies, the best, both, or all checkpoints too. A
             policy that is the best and the last counts once.
 
     Raises:
         CheckpointError: a path that holds neither, or no policy of that kind.
     """
-    paths = [Path(run) for run in runs]
+    paths = [path for run in runs for path in _expanded(Path(run))]
     short = [path.resolve().name for path in paths]
     found = []
     for path, name in zip(paths, short, strict=True):
@@ -50,6 +52,17 @@ def candidates(runs: Sequence[str | Path], which: Which = "both") -> list[Candid
                     )
                 )
     return found
+
+
+def _expanded(path: Path) -> list[Path]:
+    """The path, or the runs of a sweep that have a trained policy."""
+    if not (path / SWEEP).is_file():
+        return [path]
+    places = sorted(file.parent for file in path.rglob("config.json"))
+    finished = [place for place in places if policy_folder.exists(place / "final")]
+    if not finished:
+        raise CheckpointError(f"{path} is a sweep none of whose runs is finished")
+    return finished
 
 
 def _stacks(path: Path, which: Which) -> list[tuple[str, PolicyStack]]:

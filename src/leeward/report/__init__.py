@@ -20,6 +20,7 @@ from leeward.report.files import file_name, write_bytes
 from leeward.report.page import render
 from leeward.report.tables import Table
 from leeward.results import Results, collect, find_runs
+from leeward.run import has_numbers
 
 PAGE = "index.html"
 
@@ -78,11 +79,7 @@ def report(
 def _check(results: Results) -> None:
     """Raises CheckpointError where there is nothing to report."""
     for run in results.runs:
-        sizes = [
-            path.stat().st_size if (path := run.directory / name).is_file() else 0
-            for name in ("metrics.jsonl", "evaluations.jsonl")
-        ]
-        if not any(sizes):
+        if not has_numbers(run.directory):
             raise CheckpointError(
                 f"{run.directory} holds no metrics and no evaluations yet, so there is nothing to "
                 "report: leave it out, or wait"

@@ -163,7 +163,8 @@ def video_section(videos: Sequence[Video], links: Mapping[Path, str]) -> Section
 
 def repeat_section(results: Results) -> Section:
     """The commands that train the runs again, and what they ran with."""
-    commands = [repeat_command(run) for run in results.runs]
+    commands = [repeat_command(run) for run in results.runs if run.all_combinations]
+    drawn = [str(run.directory) for run in results.runs if not run.all_combinations]
     versions = {json.dumps(run.config["versions"], sort_keys=True) for run in results.runs}
     lines = [
         ", ".join(f"{name} {number}" for name, number in json.loads(version).items())
@@ -177,6 +178,10 @@ def repeat_section(results: Results) -> Section:
         blocks.code(commands, f"{len(commands)} commands" if len(commands) > SHOWN_ROWS else ""),
         blocks.text(f"Made with {'; or '.join(lines)}."),
     ]
+    if drawn:
+        parts.append(
+            blocks.text(f"Parts of a sweep, which leeward sweep repeats: {', '.join(drawn)}.")
+        )
     if made:
         parts.append(
             blocks.text(

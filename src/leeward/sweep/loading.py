@@ -1,0 +1,30 @@
+"""`Loader`: data sets by what they are called, each read once while jobs on it follow another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from leeward.data.dataset import Dataset
+from leeward.forms import read
+
+
+class Loader:
+    """Reads data sets and keeps the last one."""
+
+    def __init__(self) -> None:
+        self._key: str | None = None
+        self._dataset: Dataset | None = None
+
+    def load(self, source: str, env: str | None, options: Mapping[str, Any]) -> Dataset:
+        """The data set.
+
+        Raises:
+            LeewardError: it cannot be read, or the environment cannot be made.
+        """
+        key = json.dumps([source, env, options], sort_keys=True)
+        if self._dataset is None or self._key != key:
+            self._dataset = None  # two large ones may not fit
+            self._dataset, self._key = read(source, env, options), key
+        return self._dataset
