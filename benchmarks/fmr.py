@@ -21,7 +21,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import gymnasium
 import jax
 import numpy as np
 
@@ -29,6 +28,7 @@ import leeward
 from fmr_corridor import Corridor, demonstrations
 from fmr_table import make_table
 from leeward.data.dataset import Dataset
+from leeward.disturbance import Disturbed
 from leeward.evaluate import Evaluator
 from leeward.policy import load_policies
 from records import append, read_lines, surroundings
@@ -74,39 +74,6 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "td3-bc-fmr": ("td3_bc", {"fmr": "add"}),
 }
 KEY = ("data", "method", "algorithm", "settings", "updates", "seeds")
-
-
-class Disturbed(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Noise on the first state, or on every action, from the seed that `reset` gets."""
-
-    def __init__(self, env: gymnasium.Env[Any, Any], start: float, action: float) -> None:
-        super().__init__(env)
-        self._start, self._action = start, action
-        self._draw = np.random.default_rng(0)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        """The usual start, moved."""
-        observation, info = self.env.reset(seed=seed, options=options)
-        self._draw = np.random.default_rng(seed)
-        if not self._start:
-            return observation, info
-        inner: Any = self.env.unwrapped
-        if isinstance(inner, Corridor):
-            inner.shift(self._start * self._draw.normal())
-            return inner.observation(), info
-        position, velocity = inner.data.qpos.copy(), inner.data.qvel.copy()
-        position += self._start * self._draw.normal(size=position.shape)
-        velocity += self._start * self._draw.normal(size=velocity.shape)
-        inner.set_state(position, velocity)
-        return inner._get_obs(), info
-
-    def step(self, action: Any) -> Any:
-        """The action, moved inside its box."""
-        if self._action:
-            space: Any = self.action_space
-            moved = action + self._action * self._draw.normal(size=action.shape)
-            action = np.clip(moved, space.low, space.high).astype(action.dtype)
-        return self.env.step(action)
 
 
 CONDITIONS = {"usual": (0.0, 0.0), "start": (START_NOISE, 0.0), "action": (0.0, ACTION_NOISE)}

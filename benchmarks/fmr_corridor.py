@@ -50,10 +50,12 @@ class Corridor(gymnasium.Env[np.ndarray, np.ndarray]):
         """(place, y)."""
         return np.asarray([self._step / STEPS, self._y], np.float32)
 
-    def shift(self, noise: float) -> None:
-        """Moves walker and demonstrator sideways together."""
+    def move_start(self, std: float, generator: np.random.Generator) -> np.ndarray:
+        """Moves walker and demonstrator sideways together, by noise."""
+        noise = std * float(generator.normal())
         self._y += noise
         self._expert += noise
+        return self.observation()
 
 
 def demonstrations(episodes: int = 20) -> Dataset:

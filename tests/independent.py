@@ -29,6 +29,21 @@ def critic(layers: Layers, observation: np.ndarray, action: np.ndarray) -> np.nd
     return mlp(layers, np.concatenate([observation, action], axis=1))[:, 0]
 
 
+def normed_critic(parameters: Sequence[np.ndarray], features: np.ndarray) -> np.ndarray:
+    """V or Q [B] of a ReLU network with LayerNorm before each ReLU.
+
+    Weights and biases come first, then scales and shifts.
+    """
+    layers = (len(parameters) + 2) // 4  # one norm for every layer but the last
+    for i in range(layers - 1):
+        features = features @ parameters[2 * i] + parameters[2 * i + 1]
+        centered = features - features.mean(axis=1, keepdims=True)
+        features = centered / np.sqrt((centered**2).mean(axis=1, keepdims=True) + 1e-5)
+        scale, shift = parameters[2 * layers + 2 * i : 2 * layers + 2 * i + 2]
+        features = np.maximum(features * scale + shift, 0.0)
+    return (features @ parameters[2 * layers - 2] + parameters[2 * layers - 1])[:, 0]
+
+
 def critic_action_gradient(
     layers: Layers, observation: np.ndarray, action: np.ndarray
 ) -> np.ndarray:

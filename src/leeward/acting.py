@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Shaped
 
 from leeward import numpy_program
 from leeward.data.sampling import Scaling
-from leeward.nn.distributions import Categorical, TanhMixture, TanhNormal
+from leeward.nn.distributions import Categorical, JointMixture, TanhMixture, TanhNormal
 from leeward.types import ActFn, Box, Spec
 
 LARGEST_BATCH = 1024
@@ -111,7 +111,7 @@ def has_density(spec: Spec, policy: Any) -> bool:
     dtype = jnp.uint8 if spec.observation_dtype == "uint8" else jnp.float32
     observation = jax.ShapeDtypeStruct((1, *spec.observation_shape), dtype)
     output = jax.eval_shape(lambda policy, o: policy(o), policy, observation)
-    return isinstance(output, TanhNormal | TanhMixture | Categorical)
+    return isinstance(output, TanhNormal | TanhMixture | JointMixture | Categorical)
 
 
 def in_pieces(call: Callable[..., Array], *inputs: np.ndarray) -> np.ndarray:

@@ -18,8 +18,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from leeward.config import float_fields
+from leeward.data.passes import part_size
 from leeward.data.sampling import DeviceData, gather, sample
-from leeward.types import EarlyStopping, Measurement, Metrics, Phase, PRNGKey, Spec
+from leeward.types import CloseUp, EarlyStopping, Measurement, Metrics, Phase, PRNGKey, Spec
 
 INIT_TAG = 1_000_000
 """Folded into a run's key for its initialization; phases fold in their index, which is smaller."""
@@ -235,21 +236,17 @@ def finite(state: Any) -> Bool[Array, " N"]:
     return jnp.stack(flags).all(axis=0)
 
 
-VALIDATION_BATCH = 1024
-"""Held-out transitions measured at once (ours: fits any cache, wastes little)."""
-
-
 @partial(jax.jit, static_argnames=("stopping",))
 def held_out_loss(
     stopping: EarlyStopping, config: Any, state: Any, data: DeviceData
 ) -> Float[Array, " N"]:
     """The mean loss of each run over all held-out transitions."""
-    count = data.start.shape[0]
-    batches = -(-count // VALIDATION_BATCH)
+    count, size = data.start.shape[0], part_size(data)
+    batches = -(-count // size)
 
     def one_run(config: Any, state: Any) -> Float[Array, ""]:
         def body(batch: Array, total: Array) -> Array:
-            position = batch * VALIDATION_BATCH + jnp.arange(VALIDATION_BATCH)
+            position = batch * size + jnp.arange(size)
             discount = getattr(config, "discount", 1.0)
             loss = stopping.loss(
                 config, state, gather(data, jnp.minimum(position, count - 1), discount)
@@ -275,6 +272,25 @@ def measure(
         return measurement.numbers(config, state, data, held_out)
 
     return over_runs(one_run, config, state)
+
+
+@partial(jax.jit, static_argnames=("closeup",))
+def look_closely(
+    closeup: CloseUp, config: Any, state: Any, data: DeviceData, transition: Int[Array, " P"]
+) -> Mapping[str, Shaped[Array, "N ..."]]:
+    """What a phase shows of single transitions at its end, of every run."""
+
+    def one_run(config: Any, state: Any) -> Mapping[str, Array]:
+        return closeup.look(config, state, data, transition)
+
+    return over_runs(one_run, config, state)
+
+
+def close_up(closeup: CloseUp, config: Any, state: Any, data: DeviceData) -> dict[str, np.ndarray]:
+    """The transitions that a phase shows at its end, and what it shows of them, of every run."""
+    chosen = closeup.choose(data)
+    shown = look_closely(closeup, config, state, data, jnp.asarray(chosen["transition"]))
+    return {**chosen, **{name: np.asarray(array) for name, array in shown.items()}}
 
 
 @partial(jax.jit, donate_argnames=("best",))

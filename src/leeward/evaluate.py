@@ -19,6 +19,7 @@ import numpy as np
 
 from leeward import atari
 from leeward.data.registry import normalized_score
+from leeward.disturbance import Disturbed
 from leeward.environments import (
     EnvironmentSource,
     EnvironmentSpec,
@@ -196,17 +197,25 @@ def evaluate(
     evaluation_seed: int = 0,
     reference: str | Mapping[str, Any] | None = None,
     on_episode: Callable[[int], None] | None = None,
+    start_noise: float = 0.0,
+    action_noise: float = 0.0,
 ) -> Evaluation:
     """Episodes of one policy or of many; arguments and errors as `Evaluator` and its `evaluate`.
 
-    Without `env`, the environment that the policies were trained for.
+    Without `env`, the environment that the policies were trained for. `start_noise` and
+    `action_noise` disturb the first state and every action, as `disturbance.Disturbed` says.
     """
     stack = policies.stack() if isinstance(policies, Policy) else policies
+
+    def disturbed(made: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+        return Disturbed(made, start_noise, action_noise)
+
     with Evaluator(
         environment_of(stack, env),
         episodes=episodes,
         evaluation_seed=evaluation_seed,
         reference=reference,
+        wrapper=disturbed if start_noise or action_noise else None,
     ) as evaluator:
         return evaluator.evaluate(stack, on_episode)
 

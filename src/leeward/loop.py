@@ -193,6 +193,7 @@ class Training:
             found = {name: np.asarray(value) for name, value in numbers.items()}
             for line in self.recorder.measurement(index, position.step, found, position.failed):
                 self.view.event(line)
+            self.keeper.close_up(phase, self.arrays.state, data if held_out is None else held_out)
         return True
 
     def _chunk(self, phase: Phase, index: int, data: DeviceData, length: int, end: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from leeward.evaluate import Evaluation
+from leeward.held_out import favored
 from leeward.job import Job, Position
 from leeward.logging import JsonLines, Logger, make_loggers
 from leeward.progress import View
@@ -90,10 +91,12 @@ class Recorder:
         """One line a run of what the phase measured at its end [N].
 
         Yields:
-            The phase's warnings, each with the run's name.
+            The phase's warnings, each with the run's name; last, which settings are favored.
         """
         measurement = self._job.algorithm.phases[phase].measurement
         assert measurement is not None
+        if not numbers:  # nothing was held out that could be measured
+            return
         for run in range(self._job.runs):
             if run in without:
                 continue
@@ -102,6 +105,10 @@ class Recorder:
             self._log(run, phase, step, "measurement", values)
             for warning in measurement.warnings(values):
                 yield f"{self._job.run_name(run)}: {warning}"
+        if phase == self._job.last_phase:
+            choice = favored(self._job, numbers, without)
+            if choice is not None:
+                yield choice
 
     def estimate(self, phase: int, step: int, value: np.ndarray, without: Collection[int]) -> None:
         """One line a run of its estimated value [N], left out where there is none."""

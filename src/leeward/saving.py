@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from leeward import checkpoint, engine
+from leeward import checkpoint, closeups, engine
 from leeward.data.sampling import DeviceData, Scaling
 from leeward.job import Job, Position
 from leeward.policy import PolicyStack, TrainedRun, save_policy
@@ -47,9 +47,16 @@ class Keeper:
 
     def __init__(self, job: Job, directory: Path, config: Any, scaling: Scaling) -> None:
         self._job, self._config, self._scaling = job, config, scaling
-        self._checkpoints = directory / "checkpoints"
+        self._directory, self._checkpoints = directory, directory / "checkpoints"
         self.best = directory / "best"
         """Folder of the best policies."""
+
+    def close_up(self, phase: Phase, state: Any, data: DeviceData) -> None:
+        """Writes what a phase shows of single transitions at its end, if it shows anything."""
+        closeup = None if phase.measurement is None else phase.measurement.closeup
+        if closeup is not None:
+            shown = engine.close_up(closeup, self._config, state, data)
+            closeups.write(self._directory, phase.name, shown)
 
     def newest(self) -> Path | None:
         """The newest complete checkpoint."""

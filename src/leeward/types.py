@@ -87,6 +87,16 @@ class EarlyStopping(NamedTuple):
     patience: Callable[[Any], int]
 
 
+class CloseUp(NamedTuple):
+    """What a phase shows of single transitions at its end, kept for the report's figures."""
+
+    choose: Callable[[Any], Mapping[str, Any]]
+    """data.sampling.DeviceData → NumPy arrays about the transitions chosen, the same for all runs;
+    "transition" [P] holds their numbers. Outside compiled programs."""
+    look: Callable[[Any, Any, Any, Int[Array, " P"]], Mapping[str, Array]]
+    """(config, state, data.sampling.DeviceData, transitions [P]) → arrays of one run. Pure."""
+
+
 class Measurement(NamedTuple):
     """What a phase finds out about itself once, at its end."""
 
@@ -94,6 +104,7 @@ class Measurement(NamedTuple):
     """(config, state, data.sampling.DeviceData trained on, the same held out or None) → numbers."""
     warnings: Callable[[Mapping[str, float]], list[str]] = lambda numbers: []
     """One run's numbers → sentences for the log: what is wrong and what to do."""
+    closeup: CloseUp | None = None
 
 
 class Phase(NamedTuple):
@@ -141,3 +152,6 @@ class Algorithm(NamedTuple):
     anything is written; None where all data of the right kind of action do."""
     online: Online | None = None
     """How a trained run is continued in an environment (leeward finetune); None: it is not."""
+    all_rows: str | None = None
+    """Why the data cannot stay on disk, as the end of a sentence after the name, where `enter` or a
+    measurement goes over all rows; None where updates, and small columns, are all there is."""

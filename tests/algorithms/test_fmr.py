@@ -92,19 +92,6 @@ def columns() -> tuple[np.ndarray, ...]:
     return (*(np.asarray(getattr(batch, name)) for name in names), left)
 
 
-def normed(parameters: Any, features: np.ndarray) -> np.ndarray:
-    """An MLP with LayerNorm before each ReLU; weights and biases first, then scales and shifts."""
-    parameters = list(parameters)
-    layers = (len(parameters) + 2) // 4  # one norm for every layer but the last
-    for i in range(layers - 1):
-        features = features @ parameters[2 * i] + parameters[2 * i + 1]
-        centered = features - features.mean(axis=1, keepdims=True)
-        features = centered / np.sqrt((centered**2).mean(axis=1, keepdims=True) + 1e-5)
-        scale, shift = parameters[2 * layers + 2 * i : 2 * layers + 2 * i + 2]
-        features = np.maximum(features * scale + shift, 0.0)
-    return (features @ parameters[2 * layers - 2] + parameters[2 * layers - 1])[:, 0]
-
-
 def run(update: Any, state: State, config: Config = CONFIG) -> tuple[State, dict[str, float]]:
     new, metrics = jax.jit(update)(
         config, state, fixed_batch(), jax.random.key(KEY), jnp.asarray(STEP)
@@ -116,20 +103,21 @@ def run(update: Any, state: State, config: Config = CONFIG) -> tuple[State, dict
 def test_a_value_step_is_weighted_td_with_a_bounded_push_on_states_beside_the_data() -> None:
     state = make_state()
     observation, action, reward, following, left = columns()
-    target = reward + left * np.min([normed(numbers(m), following) for m in state.value.target], 0)
+    later = [slow.normed_critic(numbers(member), following) for member in state.value.target]
+    target = reward + left * np.min(later, axis=0)
     noise = np.asarray(jax.random.normal(jax.random.key(KEY), observation.shape))
     beside = observation + CONFIG.conservative_noise * noise
     weight = EMPHASIS / EMPHASIS.mean()
     parameters = numbers(state.value.online)
     half = len(parameters) // 2
     members = parameters[:half], parameters[half:]
-    at_start = [normed(member, observation) for member in members]
+    at_start = [slow.normed_critic(member, observation) for member in members]
 
     def loss(parameters: Any) -> float:
         total = 0.0
         for member, v in zip((parameters[:half], parameters[half:]), at_start, strict=True):
-            total += (weight * (normed(member, observation) - target) ** 2).mean()
-            excess = np.maximum(normed(member, beside) - v, 0.0)
+            total += (weight * (slow.normed_critic(member, observation) - target) ** 2).mean()
+            excess = np.maximum(slow.normed_critic(member, beside) - v, 0.0)
             total += CONFIG.conservative_weight * (excess**2).mean()
         return float(total)
 
@@ -146,7 +134,7 @@ def test_a_value_step_is_weighted_td_with_a_bounded_push_on_states_beside_the_da
     assert_close(new.value.target, slow.average(numbers(state.value.target), moved, CONFIG.tau))
 
     def q_loss(parameters: Any) -> float:
-        q = normed(parameters, np.concatenate([observation, action], axis=1))
+        q = slow.normed_critic(parameters, np.concatenate([observation, action], axis=1))
         return float((weight * (q - target) ** 2).mean())
 
     parameters = numbers(state.value.critic)
@@ -333,9 +321,10 @@ def test_the_signal_is_the_standardized_advantage_of_the_behavior_s_action() -> 
     entered = enter_policy(config, state, data, jax.random.key(0))
     observation = np.asarray(data.observation[data.start], np.float64)
     action = np.tanh(slow.mlp(numbers(state.behavior.model), observation))
-    v = np.min([normed(numbers(member), observation) for member in state.value.online], axis=0)
+    each = [slow.normed_critic(numbers(member), observation) for member in state.value.online]
+    v = np.min(each, axis=0)
     both = np.concatenate([observation, action], axis=1)
-    advantage = normed(numbers(state.value.critic), both) - v
+    advantage = slow.normed_critic(numbers(state.value.critic), both) - v
     expected = (advantage - advantage.mean()) / advantage.std()
     assert isinstance(entered.reference, jax.Array)
     np.testing.assert_allclose(entered.reference, action, rtol=1e-5, atol=1e-6)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import leeward
+from leeward import closeups
 from leeward.data.dataset import Dataset
 from training import lines, weights
 
@@ -146,13 +147,63 @@ def test_every_phase_reports_what_it_measures_on_held_out_episodes(trained: Path
 
 
 def test_the_weight_is_chosen_by_held_out_likelihood(trained: Path) -> None:
-    """As docs/algorithms/fmr.md does."""
+    """As docs/algorithms/fmr.md does; the log says it too."""
     run = leeward.Run(trained)
     rows = [row for row in run.metrics() if "held_out/divergence" in row]
     best = max(rows, key=lambda row: row["held_out/log_likelihood"])
     assert len(rows) == len(WEIGHTS)
     assert best["fmr_weight"] in WEIGHTS
     assert leeward.load_policy(run.directory, run=best["run"]).run.settings["fmr_weight"] in WEIGHTS
+    ranked = sorted(rows, key=lambda row: -row["held_out/log_likelihood"])
+    shown = [f"fmr_weight={r['fmr_weight']:g} {r['held_out/log_likelihood']:.4g}" for r in ranked]
+    assert (
+        f"held-out episodes favor fmr_weight={best['fmr_weight']:g}, by log likelihood (1 seed): "
+        + ", ".join(shown)
+    ) in (trained / "log.txt").read_text("utf-8")
+
+
+def test_v_is_kept_at_single_states_beside_the_returns(trained: Path) -> None:
+    arrays = closeups.read(trained, "value")
+    assert arrays is not None
+    walk = arrays["walk"]
+    assert walk.max() == 2  # three of the eight held-out walks
+    assert arrays["value"].shape == arrays["return"].shape == (len(WEIGHTS), len(walk))
+    known = np.isfinite(arrays["return"][0])
+    # A walk that ends in a termination has the steps left but one as returns, discounted by 0.9.
+    found = np.unique(arrays["return"][0][known].round(3))
+    np.testing.assert_allclose(found, [0.0, 1.0, 1.9, 2.71], atol=1e-3)
+    assert np.corrcoef(arrays["value"][0][known], arrays["return"][0][known])[0, 1] > 0.9
+
+
+def test_one_report_shows_v_the_distance_and_whether_bc_is_beaten(
+    trained: Path, tmp_path: Path
+) -> None:
+    """BC holds out the same episodes and measures the same."""
+    cloned = tmp_path / "bc"
+    leeward.train(
+        "bc", corridor(), run_dir=cloned, density="gaussian", validation_fraction=0.25,
+        **{name: SETTINGS[name] for name in ("steps", "batch_size", "hidden", "quiet", "logger",
+                                             "normalize_observations")},
+    )  # fmt: skip
+    (found,) = (row for row in lines(cloned) if "held_out/squared_error" in row)
+    text = leeward.report([trained, cloned], tmp_path / "out").read_text()
+    for words in (
+        "Is the value network to be trusted?",
+        "On held-out episodes",
+        "On corridor held-out episodes favor",
+        "Divergence from the behavior model",
+        "fmr on corridor: the value learns from a reward of 1 a step",
+    ):
+        assert words in text, words
+    table = (tmp_path / "out" / "tables" / "held-out.csv").read_text().splitlines()
+    assert [row.split(",")[0] for row in table[1:]] == [
+        "fmr (fmr-weight 0)", "fmr (fmr-weight 3)", "bc",
+    ]  # fmt: skip
+    assert float(table[3].split(",")[3]) == pytest.approx(
+        found["held_out/log_likelihood"], rel=1e-5
+    )
+    names = {path.stem for path in (tmp_path / "out" / "figures").iterdir()}
+    assert {"value-states-fmr-corridor", "value-walks-fmr-corridor"} <= names
 
 
 def test_interrupted_in_every_phase_and_resumed_is_the_same(trained: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from leeward.nn.distributions import Categorical, TanhMixture, TanhNormal
+from leeward.nn.distributions import Categorical, JointMixture, TanhMixture, TanhNormal
 from leeward.nn.divergence import DivergenceKind, divergence
 from leeward.nn.kernel import KernelMixture
 
@@ -36,6 +36,12 @@ def mixture(parts: dict[str, Any]) -> TanhMixture:
     return TanhMixture(
         *(jnp.reshape(jnp.asarray(parts[name]), (1, 1, 2)) for name in ("logit", "mean", "log_std"))
     )
+
+
+def joint_mixture(parts: dict[str, Any]) -> JointMixture:
+    """The same as a mixture of whole actions."""
+    logit, mean, log_std = (jnp.asarray(parts[name]) for name in ("logit", "mean", "log_std"))
+    return JointMixture(logit[None], mean[None, :, None], log_std[None, :, None])
 
 
 def density(parts: dict[str, Any]) -> np.ndarray:
@@ -87,13 +93,17 @@ def test_divergences_of_categoricals_are_exact() -> None:
         np.testing.assert_allclose(found, [expected[kind]], rtol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["kl", "js"])
-def test_mixtures_are_estimated_with_their_gradient(kind: DivergenceKind) -> None:
+@pytest.mark.parametrize(
+    ("kind", "make"), [("kl", mixture), ("js", mixture), ("kl", joint_mixture)]
+)
+def test_mixtures_are_estimated_with_their_gradient(
+    kind: DivergenceKind, make: Callable[[dict[str, Any]], TanhMixture | JointMixture]
+) -> None:
     """Value and gradient, the mixture's weights included, against integrals and their slopes."""
 
     def sampled(parts: dict[str, Any]) -> jax.Array:
         key = jax.random.key(3)
-        return divergence(kind, mixture(parts), mixture(SECOND), key, SAMPLES, 1e-9)[0]
+        return divergence(kind, make(parts), make(SECOND), key, SAMPLES, 1e-9)[0]
 
     first = {name: jnp.asarray(value) for name, value in FIRST.items()}
     found, gradient = jax.jit(jax.value_and_grad(sampled))(first)

@@ -15,6 +15,7 @@ import optax
 from jaxtyping import Array, Float
 
 from leeward.config import config as configuration
+from leeward.data.sampling import DeviceData
 from leeward.losses import entropy_regularized_likelihood, temperature_loss
 from leeward.nn.actors import (
     DeterministicActor,
@@ -24,12 +25,15 @@ from leeward.nn.actors import (
     make_mixture_actor,
     make_normal_actor,
 )
+from leeward.nn.behavior import fit_quality
 from leeward.nn.layers import orthogonal
 from leeward.optim import descend, reference_decay
+from leeward.pretraining.behavior import in_part
 from leeward.types import (
     Algorithm,
     Batch,
     EarlyStopping,
+    Measurement,
     Metrics,
     Phase,
     PRNGKey,
@@ -141,6 +145,15 @@ def validation_loss(config: Config, state: State, batch: Batch) -> Float[Array, 
     return cloning_loss(config, state.actor, batch)
 
 
+def measure(config: Config, state: State, data: DeviceData, held_out: DeviceData | None) -> Metrics:
+    """Likelihood and error on held-out episodes, where there are any."""
+
+    def measured(batch: Batch) -> dict[str, Array]:
+        return fit_quality(state.actor(batch.observation), batch.action, config.margin)
+
+    return {} if held_out is None else in_part(measured, data, held_out)
+
+
 def policy(state: State) -> Actor:
     """The actor."""
     return state.actor
@@ -169,6 +182,7 @@ ALGORITHM = Algorithm(
                 every=lambda config: config.validation_every,
                 patience=lambda config: config.patience,
             ),
+            measurement=Measurement(measure),
         ),
     ),
     policy=policy,

@@ -11,12 +11,16 @@ import optax
 from jaxtyping import Array, Float, Int, Shaped
 
 from leeward.config import config as configuration
+from leeward.data.sampling import DeviceData
+from leeward.nn.behavior import fit_quality
 from leeward.nn.discrete import CategoricalActor, make_categorical_actor
 from leeward.optim import descend
+from leeward.pretraining.behavior import in_part
 from leeward.types import (
     Algorithm,
     Batch,
     EarlyStopping,
+    Measurement,
     Metrics,
     Phase,
     PRNGKey,
@@ -81,6 +85,16 @@ def validation_loss(config: Config, state: State, batch: Batch) -> Float[Array, 
     return -state.actor(batch.observation).log_prob(batch.action)
 
 
+def measure(config: Config, state: State, data: DeviceData, held_out: DeviceData | None) -> Metrics:
+    """Likelihood and accuracy on held-out episodes, where there are any."""
+    del config
+
+    def measured(batch: Batch) -> dict[str, Array]:
+        return fit_quality(state.actor(batch.observation), batch.action, 0.0)
+
+    return {} if held_out is None else in_part(measured, data, held_out)
+
+
 def policy(state: State) -> CategoricalActor:
     """The actor."""
     return state.actor
@@ -109,6 +123,7 @@ ALGORITHM = Algorithm(
                 every=lambda config: config.validation_every,
                 patience=lambda config: config.patience,
             ),
+            measurement=Measurement(measure),
         ),
     ),
     policy=policy,

@@ -9,6 +9,8 @@ default here, `low-value`, is a positive weight that does what the text asks; `c
 formula as printed, `reversed` its opposite. Further differences: states are those of the data (the
 source's expectation is over the policy's own, which are not known offline); the baseline of the
 standardized value is the mean over the data; V and π_β are computed once and gathered.
+
+On images every network stands on convolutions of its own (Mnih et al. 2015).
 """
 
 from __future__ import annotations
@@ -19,14 +21,13 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Shaped
 
 from leeward.config import config as configuration
 from leeward.data.dataset import Dataset, split_by_episode
 from leeward.data.passes import over_transitions
-from leeward.data.sampling import DeviceData
+from leeward.data.sampling import DeviceData, observe
 from leeward.errors import ConfigError, DataError
-from leeward.nn.actors import DeterministicActor, observation_size
 from leeward.nn.behavior import (
     Actor,
     DensityKind,
@@ -95,7 +96,8 @@ class Config(behaviors.BehaviorConfig, values.ValueConfig):
     divergence_clip: float = 50.0
     """Bound c of the divergence of one state, which enters as c·tanh(D/c)."""
     density: DensityKind = "gaussian"
-    """The policy: what is fitted to continuous actions."""
+    """The policy: what is fitted to continuous actions. The normals of a mixture are those of each
+    action dimension, of a joint-mixture those of whole actions."""
     actor_lr: float = 3e-4
     """Adam rate of the policy."""
     validation_fraction: float = 0.1
@@ -126,7 +128,9 @@ def init(config: Config, spec: Spec, key: PRNGKey) -> State:
     value_key, behavior_key, actor_key = jax.random.split(key, 3)
     behavior = behaviors.init(config, spec, config.hidden, behavior_key)
     actor = make_actor(config.density, spec, config.hidden, config.components, actor_key)
-    nowhere = jnp.zeros((1, observation_size(spec)))
+    nowhere = jnp.zeros((1, *spec.observation_shape))
+    if len(spec.observation_shape) != 1:
+        nowhere = nowhere.astype(jnp.uint8)
     return State(
         value=values.init(config, spec, config.hidden, config.signal != "value", value_key),
         behavior=behavior,
@@ -146,6 +150,13 @@ def check(config: Config, data: Dataset) -> None:
         raise DataError(
             f"every reward of {name} is 0, so there is no value to learn: use --value-reward "
             "constant (1 a step, 0 at a termination), or plain bc"
+        )
+    if not 0.0 < config.expert_fraction <= 1.0:
+        raise ConfigError(f"--expert-fraction must be in (0, 1], got {config.expert_fraction:g}")
+    if config.adversarial and config.expert_fraction < 1.0 and not data.next_rows_chain():
+        raise DataError(
+            f"{name} is not in order of time, so the returns of its episodes are not known: set "
+            "--expert-fraction 1"
         )
     for field, least in (("fmr_weight", 0.0), ("bandwidth", 1e-6), ("divergence_clip", 1e-6)):
         if getattr(config, field) < least:
@@ -226,17 +237,24 @@ def enter_policy(config: Config, state: State, data: DeviceData, key: PRNGKey) -
     """Computes behavior model and signal at every transition, once."""
     del key  # deterministic
 
-    def frozen(number: Int[Array, " part"]) -> tuple[Outputs, Float[Array, " part"]]:
-        observation = data.observation[data.start[number]]
+    def frozen(
+        number: Int[Array, " part"],
+    ) -> tuple[Outputs, Float[Array, " part"], Float[Array, " part"] | None]:
+        observation = observe(data, data.start[number])
         output = outputs(state.behavior.model, observation, number)
-        return output, raw_signal(config, state, observation, output)
+        signal = raw_signal(config, state, observation, output)
+        judge = state.value.judge
+        return output, signal, None if judge is None else judge.network(observation)
 
-    reference, signal = over_transitions(frozen, data)
-    return state._replace(reference=reference, signal=standardize(signal))
+    reference, signal, logit = over_transitions(frozen, data)
+    signal = standardize(signal)
+    if logit is not None:
+        signal = standardize(signal + config.adversarial_weight * standardize(logit))
+    return state._replace(reference=reference, signal=signal)
 
 
 def raw_signal(
-    config: Config, state: State, observation: Float[Array, "B obs"], output: Outputs
+    config: Config, state: State, observation: Shaped[Array, "B *obs"], output: Outputs
 ) -> Float[Array, " B"]:
     """V(s), Q(s, a) or Q(s, a) − V(s), with a the behavior model's likeliest action."""
     value = values.combined(config, state.value.online, observation)
@@ -323,12 +341,10 @@ def policy(state: State) -> Actor:
     return state.actor
 
 
-def act(policy: Actor, observation: Float[Array, "*batch obs"], key: PRNGKey) -> Array:
+def act(policy: Actor, observation: Shaped[Array, "..."], key: PRNGKey) -> Array:
     """The deterministic action: the actor's output, or the mode of its distribution."""
     del key  # deterministic
-    if isinstance(policy, DeterministicActor):
-        return policy(observation)
-    return policy(observation).mode()
+    return mode_of(policy(observation))
 
 
 def stopping(loss: Callable[..., Array], patience: Callable[[Config], int]) -> EarlyStopping:
@@ -352,7 +368,9 @@ ALGORITHM = Algorithm(
             update_value,
             enter=enter_value,
             early_stopping=stopping(value_loss, lambda config: 0),
-            measurement=Measurement(measure_value, values.warnings),
+            measurement=Measurement(
+                measure_value, values.warnings, values.close_up(lambda state: state.value)
+            ),
         ),
         Phase(
             "behavior",
@@ -375,7 +393,8 @@ ALGORITHM = Algorithm(
     act=act,
     actions=("continuous", "discrete"),
     check=check,
+    all_rows="asks its frozen networks about all rows at once",
     presets={  # ours: for demonstrations with several ways of doing the same thing
-        "multimodal": {"density": "mixture", "behavior": "kernel", "fmr_schedule": "warmup"}
+        "multimodal": {"density": "joint-mixture", "behavior": "kernel", "fmr_schedule": "warmup"}
     },
 )

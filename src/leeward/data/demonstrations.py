@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from leeward.data.passes import over_transitions
 from leeward.data.returns import return_to_go
@@ -66,6 +66,24 @@ def episode_emphasis(
     return factor * jnp.where(ending & ~good, failure, 1.0)
 
 
+def expert_states(data: DeviceData, fraction: float | Float[Array, ""]) -> Float[Array, " T"]:
+    """1 for transitions of the walks with the highest summed rewards, 0 for the others.
+
+    Args:
+        data: the transitions.
+        fraction: share of walks that are the expert's, at least one; ties are all in. 1: all.
+    """
+    count = data.start.shape[0]
+    first = walk_start(data)
+    walk = jnp.cumsum(first) - 1
+    total = jnp.zeros(count).at[walk].add(data.reward[data.start])  # [walks, then zeros]
+    exists = jnp.arange(count) < first.sum()
+    ranked = jnp.sort(jnp.where(exists, total, -jnp.inf), descending=True)
+    wanted = jnp.ceil(fraction * first.sum() - 1e-3).astype(jnp.int32)
+    least = ranked[jnp.clip(wanted - 1, 0, first.sum() - 1)]
+    return (total[walk] >= least).astype(jnp.float32)
+
+
 def known_returns(
     data: DeviceData, discount: float | Float[Array, ""]
 ) -> tuple[Float[Array, " T"], Bool[Array, " T"]]:
@@ -99,7 +117,7 @@ def value_quality(
 
 
 def value_measures(
-    value: Callable[[Float[Array, "B obs"]], Float[Array, " B"]],
+    value: Callable[[Shaped[Array, "B *obs"]], Float[Array, " B"]],
     data: DeviceData,
     discount: float | Float[Array, ""],
     rewardless: Float[Array, ""],

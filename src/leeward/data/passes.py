@@ -14,6 +14,8 @@ from leeward.types import Batch
 
 PART = 1024
 """Transitions at once (ours: as the held-out loss; fits any cache)."""
+IMAGE_PART = 128
+"""The same of images (ours: the patches of 84 × 84 × 4 pixels take about 60 MB)."""
 
 
 def over_transitions(function: Callable[[Int[Array, " part"]], Any], data: DeviceData) -> Any:
@@ -22,11 +24,23 @@ def over_transitions(function: Callable[[Int[Array, " part"]], Any], data: Devic
     For what is computed once and gathered by index ever after. The last part is filled up with the
     last transition and cut, so `function` must treat transitions apart.
     """
-    count = data.start.shape[0]
-    part = min(PART, count)
+    return over_numbers(function, jnp.arange(data.start.shape[0]), part_size(data))
+
+
+def part_size(data: DeviceData) -> int:
+    """Transitions that are looked at at once."""
+    return PART if data.observation.ndim == 2 else IMAGE_PART
+
+
+def over_numbers(
+    function: Callable[[Int[Array, " part"]], Any], number: Int[Array, " P"], most: int
+) -> Any:
+    """`function` of transitions' numbers, at most so many at once: a tree of [P, …]."""
+    count = number.shape[0]
+    part = min(most, count)
     parts = -(-count // part)
-    number = jnp.minimum(jnp.arange(parts * part), count - 1).reshape(parts, part)
-    result = jax.lax.map(function, number)
+    place = jnp.minimum(jnp.arange(parts * part), count - 1)
+    result = jax.lax.map(function, number[place].reshape(parts, part))
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:count], result)
 
 

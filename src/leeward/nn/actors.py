@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from leeward.errors import SpecError
-from leeward.nn.distributions import TanhMixture, TanhNormal
+from leeward.nn.distributions import JointMixture, TanhMixture, TanhNormal
 from leeward.nn.layers import MLP, Initializer, fan_in_uniform, make_mlp
 from leeward.types import Box, PRNGKey, Spec
 
@@ -59,6 +59,21 @@ def sample_action(
 ) -> Float[Array, "*batch A"]:
     """A sample of the actor's distribution: how policies that have one act while they learn."""
     return actor(observation).sample(key)
+
+
+class JointMixtureActor(eqx.Module):
+    """A mixture of tanh-squashed Gaussians of whole actions, from one MLP."""
+
+    mlp: MLP
+    components: int = eqx.field(static=True)
+
+    def __call__(self, observation: Float[Array, "*batch obs"]) -> JointMixture:
+        """The distribution of the action."""
+        output = self.mlp(observation)
+        logit, rest = output[..., : self.components], output[..., self.components :]
+        rest = rest.reshape(*rest.shape[:-1], 2, self.components, -1)
+        mean, log_std = rest[..., 0, :, :], rest[..., 1, :, :]
+        return JointMixture(logit, mean, jnp.clip(log_std, *LOG_STD_RANGE))
 
 
 def observation_size(spec: Spec) -> int:
@@ -135,3 +150,18 @@ def make_mixture_actor(
     sizes = (observation_size(spec), *hidden, 3 * continuous_size(spec) * components)
     mlp = make_mlp(sizes, key, initializer=initializer, last_initializer=last_initializer)
     return MixtureActor(mlp, components)
+
+
+def make_joint_mixture_actor(
+    spec: Spec,
+    hidden: tuple[int, ...],
+    components: int,
+    key: PRNGKey,
+    *,
+    initializer: Initializer = fan_in_uniform,
+    last_initializer: Initializer | None = None,
+) -> JointMixtureActor:
+    """A mixture of whole actions with the given hidden sizes and number of components."""
+    sizes = (observation_size(spec), *hidden, (1 + 2 * continuous_size(spec)) * components)
+    mlp = make_mlp(sizes, key, initializer=initializer, last_initializer=last_initializer)
+    return JointMixtureActor(mlp, components)

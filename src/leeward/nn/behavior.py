@@ -13,25 +13,31 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Shaped
 
+from leeward.errors import SpecError
 from leeward.nn.actors import (
     DeterministicActor,
+    JointMixtureActor,
     MixtureActor,
     NormalActor,
     make_deterministic_actor,
+    make_joint_mixture_actor,
     make_mixture_actor,
     make_normal_actor,
     observation_size,
 )
 from leeward.nn.discrete import CategoricalActor, make_categorical_actor
-from leeward.nn.distributions import Categorical, TanhMixture, TanhNormal
+from leeward.nn.distributions import Categorical, JointMixture, TanhMixture, TanhNormal
 from leeward.nn.divergence import Behavior, mode_of
+from leeward.nn.encoders import Encoded, on_features
 from leeward.nn.kernel import KernelDensity, Neighbors
 from leeward.nn.layers import orthogonal
 from leeward.types import Discrete, PRNGKey, Spec
 
-DensityKind = Literal["gaussian", "mixture", "deterministic"]
-BehaviorKind = Literal["gaussian", "mixture", "deterministic", "kernel"]
-Actor = DeterministicActor | NormalActor | MixtureActor | CategoricalActor
+DensityKind = Literal["gaussian", "mixture", "joint-mixture", "deterministic"]
+BehaviorKind = Literal["gaussian", "mixture", "joint-mixture", "deterministic", "kernel"]
+Actor = (
+    DeterministicActor | NormalActor | MixtureActor | JointMixtureActor | CategoricalActor | Encoded
+)
 BehaviorModel = Actor | KernelDensity
 Outputs = Behavior | Neighbors
 LOG_STD_FLOOR = -10.0
@@ -41,21 +47,38 @@ LOG_STD_FLOOR = -10.0
 def make_actor(
     kind: DensityKind, spec: Spec, hidden: tuple[int, ...], components: int, key: PRNGKey
 ) -> Actor:
-    """A policy network, initialized as BC's; discrete actions get a categorical distribution."""
+    """A policy network, initialized as BC's; discrete actions get a categorical distribution.
+
+    Images go through convolutions first.
+    """
     if isinstance(spec.action, Discrete):
         return make_categorical_actor(spec, hidden, key)
-    if kind == "deterministic":
-        return make_deterministic_actor(spec, hidden, key)
     weights = {"initializer": orthogonal(2**0.5), "last_initializer": orthogonal(1e-2)}
-    if kind == "gaussian":
-        return make_normal_actor(spec, hidden, key, **weights)
-    return make_mixture_actor(spec, hidden, components, key, **weights)
+
+    def make(spec: Spec, key: PRNGKey) -> Actor:
+        if kind == "deterministic":
+            return make_deterministic_actor(spec, hidden, key)
+        if kind == "gaussian":
+            return make_normal_actor(spec, hidden, key, **weights)
+        make_mixture = make_mixture_actor if kind == "mixture" else make_joint_mixture_actor
+        return make_mixture(spec, hidden, components, key, **weights)
+
+    return on_features(make, spec, key)
 
 
 def make_kernel_density(
     spec: Spec, neighbors: int, bandwidth: float | Float[Array, ""]
 ) -> KernelDensity:
-    """A kernel density that has not seen the data yet."""
+    """A kernel density that has not seen the data yet.
+
+    Raises:
+        SpecError: images, which no distance of pixels compares.
+    """
+    if len(spec.observation_shape) != 1:
+        raise SpecError(
+            "--behavior kernel compares states as vectors, which images of shape "
+            f"{spec.observation_shape} are not: use --behavior gaussian or mixture"
+        )
     discrete = isinstance(spec.action, Discrete)
     shape, dtype = ((1,), jnp.int32) if discrete else ((1, spec.action.size), jnp.float32)
     return KernelDensity(
@@ -68,13 +91,13 @@ def make_kernel_density(
     )
 
 
-def distribution_of(model: BehaviorModel, observation: Float[Array, "B obs"]) -> Behavior:
+def distribution_of(model: BehaviorModel, observation: Shaped[Array, "B *obs"]) -> Behavior:
     """The behavior at states that are not the data's, no std below the floor."""
     return floored(model(observation))
 
 
 def outputs(
-    model: BehaviorModel, observation: Float[Array, "B obs"], own: Int[Array, " B"]
+    model: BehaviorModel, observation: Shaped[Array, "B *obs"], own: Int[Array, " B"]
 ) -> Outputs:
     """What `behavior_of` needs at these states of the data, whose transition numbers are `own`."""
     if isinstance(model, KernelDensity):
@@ -92,7 +115,7 @@ def behavior_of(model: BehaviorModel, output: Outputs) -> Behavior:
 
 def floored(behavior: Behavior) -> Behavior:
     """The same with no log-std below the floor."""
-    if isinstance(behavior, TanhNormal | TanhMixture):
+    if isinstance(behavior, TanhNormal | TanhMixture | JointMixture):
         log_std = jnp.maximum(behavior.log_std, LOG_STD_FLOOR)
         return eqx.tree_at(lambda d: d.log_std, behavior, log_std)
     return behavior
@@ -100,7 +123,7 @@ def floored(behavior: Behavior) -> Behavior:
 
 def at_floor(behavior: Behavior) -> Float[Array, " B"]:
     """The share of log-stds at the floor at every state; 0 where there are none."""
-    if isinstance(behavior, TanhNormal | TanhMixture):
+    if isinstance(behavior, TanhNormal | TanhMixture | JointMixture):
         reached = (behavior.log_std <= LOG_STD_FLOOR).astype(jnp.float32)
         return reached.reshape(reached.shape[0], -1).mean(axis=1)
     return jnp.zeros(jax.tree.leaves(behavior)[0].shape[0])
@@ -132,25 +155,47 @@ def fit_quality(
     return found
 
 
+def blurred(
+    observation: Shaped[Array, "B *obs"], std: float | Float[Array, ""], key: PRNGKey
+) -> Float[Array, "B *obs"]:
+    """Observations with normal noise, its std in their units; 1 is white where they are images."""
+    noise = jax.random.normal(key, observation.shape)
+    if observation.dtype == jnp.uint8:
+        return observation.astype(jnp.float32) + 255.0 * std * noise
+    return observation + std * noise
+
+
 def augmented(
-    observation: Float[Array, "B obs"],
-    next_observation: Float[Array, "B obs"],
+    observation: Shaped[Array, "B *obs"],
+    next_observation: Shaped[Array, "B *obs"],
     noise_std: float | Float[Array, ""],
     interpolation: float | Float[Array, ""],
     key: PRNGKey,
-) -> Float[Array, "B obs"]:
+) -> Float[Array, "B *obs"]:
     """States moved up to a share of the way to the next one, and blurred.
 
     Args:
         observation: where the actions were taken.
         next_observation: the states after them.
-        noise_std: std of the noise, in the units of observations.
+        noise_std: std of the noise, in the units of observations; 1 is white in images.
         interpolation: largest share of the way, drawn evenly from 0 on.
         key: consumed.
     """
     way_key, noise_key = jax.random.split(key)
-    share = interpolation * jax.random.uniform(way_key, (observation.shape[0], 1))
-    moved = observation + jnp.broadcast_to(share, observation.shape) * (
-        next_observation - observation
-    )
-    return moved + noise_std * jax.random.normal(noise_key, observation.shape)
+    one_each = (observation.shape[0], *[1] * (observation.ndim - 1))
+
+    def moved(here: Float[Array, "B *obs"], there: Float[Array, "B *obs"]) -> Array:
+        share = interpolation * jax.random.uniform(way_key, one_each)
+        return here + jnp.broadcast_to(share, here.shape) * (there - here)
+
+    if observation.dtype != jnp.uint8:
+        return blurred(moved(observation, next_observation), noise_std, noise_key)
+
+    def move(image: Array, following: Array) -> Array:
+        noise = 255.0 * noise_std  # pixels are scaled by the encoder
+        return blurred(moved(image, following), noise, noise_key)
+
+    # Noise of a whole batch of images costs as much as a layer: it is not drawn to be nothing.
+    wanted = jnp.maximum(jnp.asarray(noise_std), jnp.asarray(interpolation)) > 0.0
+    images = observation.astype(jnp.float32), next_observation.astype(jnp.float32)
+    return jax.lax.cond(wanted, move, lambda image, following: image, *images)

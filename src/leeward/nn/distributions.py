@@ -122,6 +122,44 @@ class TanhMixture(eqx.Module):
         return (parameter * chosen).sum(axis=-1)
 
 
+class JointMixture(eqx.Module):
+    """A mixture of K tanh-squashed diagonal Gaussians of whole actions: dimensions go together."""
+
+    logit: Float[Array, "*batch K"]
+    mean: Float[Array, "*batch K A"]
+    log_std: Float[Array, "*batch K A"]
+
+    def mode(self) -> Float[Array, "*batch A"]:
+        """tanh of the mean of the likeliest component (ours: deterministic)."""
+        return jnp.tanh(self.pick(self.mean, jnp.argmax(self.logit, axis=-1)))
+
+    def sample(self, key: PRNGKey) -> Float[Array, "*batch A"]:
+        """A sample; its gradient passes through the chosen component's mean and std."""
+        component_key, noise_key = jax.random.split(key)
+        component = jax.random.categorical(component_key, self.logit)
+        mean, log_std = self.pick(self.mean, component), self.pick(self.log_std, component)
+        return jnp.tanh(mean + jnp.exp(log_std) * jax.random.normal(noise_key, mean.shape))
+
+    def log_prob(
+        self, action: Float[Array, "*batch A"], margin: float | Float[Array, ""] = MARGIN
+    ) -> Float[Array, "*batch"]:
+        """log π(action), the action clipped to ±(1 − margin)."""
+        value = jnp.arctanh(inside(action, margin))
+        spread = jnp.broadcast_to(value[..., None, :], self.mean.shape)  # [..., K, A]
+        component = normal_log_prob(spread, self.mean, self.log_std).sum(axis=-1)
+        weight = jax.nn.log_softmax(self.logit, axis=-1)
+        return jax.nn.logsumexp(weight + component, axis=-1) - tanh_log_slope(value).sum(axis=-1)
+
+    @staticmethod
+    def pick(
+        parameter: Float[Array, "*batch K A"], component: Int[Array, "*batch"]
+    ) -> Float[Array, "*batch A"]:
+        """The parameter of the chosen component."""
+        # A one-hot product: on CPU far cheaper to differentiate than a gather.
+        chosen = jax.nn.one_hot(component, parameter.shape[-2], dtype=parameter.dtype)
+        return (parameter * jnp.broadcast_to(chosen[..., None], parameter.shape)).sum(axis=-2)
+
+
 class Categorical(eqx.Module):
     """A distribution over the integers 0 … C − 1."""
 

@@ -9,15 +9,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from leeward.nn.distributions import Categorical, TanhMixture, TanhNormal
+from leeward.nn.distributions import Categorical, JointMixture, TanhMixture, TanhNormal
 from leeward.nn.gaussian import Normal
 from leeward.nn.kernel import KernelMixture
 from leeward.nn.many import spread
 from leeward.types import PRNGKey
 
-Policy = TanhNormal | TanhMixture | Categorical | Array
+Mixture = TanhMixture | JointMixture
+Policy = TanhNormal | Mixture | Categorical | Array
 """What is trained; an array is a deterministic action [B, A]."""
-Behavior = TanhNormal | TanhMixture | KernelMixture | Categorical | Array
+Behavior = TanhNormal | Mixture | KernelMixture | Categorical | Array
 """What it is compared with."""
 DivergenceKind = Literal["kl", "js"]
 LOG_TWO = 0.6931471805599453
@@ -97,8 +98,8 @@ def categorical_js(first: Categorical, second: Categorical) -> Float[Array, "*ba
 
 
 def sampled_kl(
-    policy: TanhNormal | TanhMixture,
-    behavior: TanhNormal | TanhMixture | KernelMixture,
+    policy: TanhNormal | Mixture,
+    behavior: TanhNormal | Mixture | KernelMixture,
     key: PRNGKey,
     samples: int,
     margin: float | Float[Array, ""],
@@ -115,8 +116,8 @@ def sampled_kl(
 
 
 def sampled_js(
-    policy: TanhNormal | TanhMixture,
-    behavior: TanhNormal | TanhMixture | KernelMixture,
+    policy: TanhNormal | Mixture,
+    behavior: TanhNormal | Mixture | KernelMixture,
     key: PRNGKey,
     samples: int,
     margin: float | Float[Array, ""],
@@ -138,7 +139,7 @@ def sampled_js(
 
 def expectation(
     quantity: Callable[[Float[Array, "B N A"], Float[Array, "B N"]], Float[Array, "B N"]],
-    policy: TanhNormal | TanhMixture,
+    policy: TanhNormal | Mixture,
     key: PRNGKey,
     samples: int,
     margin: float | Float[Array, ""],
@@ -159,10 +160,17 @@ def expectation(
 
 
 def sample_components(
-    mixture: TanhMixture, key: PRNGKey
+    mixture: Mixture, key: PRNGKey
 ) -> tuple[Float[Array, "B N A"], Float[Array, "B N"]]:
     """An action whose gradient goes through its components, and the log-probability of those."""
     component_key, noise_key = jax.random.split(key)
+    if isinstance(mixture, JointMixture):
+        whole = jax.random.categorical(component_key, mixture.logit)  # [B, N]
+        chosen = jax.nn.one_hot(whole, mixture.logit.shape[-1], dtype=mixture.mean.dtype)
+        mean, log_std = (mixture.pick(p, whole) for p in (mixture.mean, mixture.log_std))
+        noise = jax.random.normal(noise_key, mean.shape, mean.dtype)
+        log_weight = (jax.nn.log_softmax(mixture.logit, axis=-1) * chosen).sum(axis=-1)
+        return jnp.tanh(mean + jnp.exp(log_std) * noise), log_weight
     component = jax.random.categorical(component_key, mixture.logit)  # [B, N, A]
     chosen = jax.nn.one_hot(component, mixture.logit.shape[-1], dtype=mixture.mean.dtype)
     mean, log_std = (mixture.mean * chosen).sum(axis=-1), (mixture.log_std * chosen).sum(axis=-1)

@@ -7,7 +7,8 @@ about ten times slower on CPU.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -80,6 +81,18 @@ class NatureEncoder(eqx.Module):
 Encoder = Identity | NatureEncoder
 
 
+class Encoded(eqx.Module):
+    """A network on the features of an image."""
+
+    encoder: Encoder
+    network: Any
+    """A module that takes features, then whatever else it is given."""
+
+    def __call__(self, observation: Shaped[Array, "..."], *rest: Array) -> Any:
+        """What the network says of the features of [..., *image]."""
+        return self.network(self.encoder(observation), *rest)
+
+
 def patches(
     image: Float[Array, "in rows columns B"], size: int, stride: int
 ) -> Float[Array, "patch r c B"]:
@@ -121,6 +134,20 @@ def make_encoder(spec: Spec, key: PRNGKey) -> tuple[Encoder, int]:
         layers.append(Convolution(weight, bias, size, stride))
         rows, columns, channels = (rows - size) // stride + 1, (columns - size) // stride + 1, out
     return NatureEncoder(tuple(layers), layout), rows * columns * channels
+
+
+def on_features(make: Callable[[Spec, PRNGKey], Any], spec: Spec, key: PRNGKey) -> Any:
+    """`make(spec, key)`; of images behind an encoder, whose features `make` then takes for vectors.
+
+    Raises:
+        SpecError: as `make_encoder`.
+    """
+    if len(spec.observation_shape) == 1:
+        return make(spec, key)
+    encoder_key, key = jax.random.split(key)
+    encoder, size = make_encoder(spec, encoder_key)
+    features = spec._replace(observation_shape=(size,), observation_dtype="float32")
+    return Encoded(encoder, make(features, key))
 
 
 def image_layout(spec: Spec) -> Layout:

@@ -42,7 +42,7 @@ class BehaviorConfig:
     behavior: BehaviorKind = "gaussian"
     """The behavior model; kernel: the data's own actions at the nearest states."""
     components: int = 5
-    """Normals in a mixture, for every action dimension."""
+    """Normals in a mixture: of each action dimension, or (joint-mixture) of whole actions."""
     neighbors: int = 16
     """Nearest states whose actions make up the kernel density."""
     bandwidth: float = 0.1

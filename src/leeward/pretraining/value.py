@@ -1,33 +1,41 @@
 """A value network of the data's own behavior: TD(0) with target networks, LayerNorm, an ensemble.
 
 V(s) by TD(0) on the rewards as logged, or on a constant one where there are none; beside it, where
-asked for, Q(s, a) on the same targets r + γV⁻(s'), so that no action outside the data is valued.
+asked for, Q(s, a) on the same targets r + γV⁻(s'), so that no action outside the data is valued,
+and a discriminator of expert states against all others (leeward.pretraining.discriminator).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float, Int, Shaped
 
 from leeward.config import config as configuration
 from leeward.data.demonstrations import (
     constant_reward,
     episode_emphasis,
+    expert_states,
     value_measures,
     without_rewards,
 )
-from leeward.data.sampling import DeviceData
+from leeward.data.passes import over_numbers, part_size
+from leeward.data.sampling import DeviceData, observe
 from leeward.losses import td_target
-from leeward.nn.actors import observation_size
+from leeward.nn.behavior import blurred
 from leeward.nn.critics import Critic, Value, make_value
+from leeward.nn.encoders import Encoded, on_features
 from leeward.nn.layers import make_mlp
 from leeward.optim import apply_gradient, clip_norm, cosine, descend, polyak
-from leeward.types import Batch, Metrics, PRNGKey, Spec, Step
+from leeward.pretraining import closeup, discriminator
+from leeward.types import Batch, CloseUp, Metrics, PRNGKey, Spec, Step
+
+Network = Value | Encoded
+"""A value network: V(s), or V of an image's features."""
 
 
 @configuration
@@ -47,7 +55,15 @@ class ValueConfig:
     conservative_weight: float = 1.0
     """Weight of that term."""
     conservative_noise: float = 0.3
-    """Std of the noise that leads beside the data, in the units of observations."""
+    """Std of the noise that leads beside the data, in the units of observations (images: of
+    white), for this term and for the discriminator."""
+    adversarial: bool = False
+    """Add to V, both standardized, the logit of a discriminator of expert states against states
+    beside the data and those of other episodes."""
+    adversarial_weight: float = 1.0
+    """Weight of that logit."""
+    expert_fraction: float = 1.0
+    """Share of episodes, those with the highest returns, whose states are the expert's."""
     emphasis_steps: int = 5
     """First and last steps of an episode to which the next three settings apply."""
     start_emphasis: float = 1.0
@@ -71,11 +87,12 @@ class ValueConfig:
 class ValueState(NamedTuple):
     """Networks, their optimizers' memory, and what is known of the data."""
 
-    online: tuple[Value, ...]
-    target: tuple[Value, ...]
+    online: tuple[Network, ...]
+    target: tuple[Network, ...]
     online_opt: optax.OptState
-    critic: Critic | None  # Q(s, a), only where it is asked for
+    critic: Critic | Encoded | None  # Q(s, a), only where it is asked for
     critic_opt: optax.OptState | None
+    judge: discriminator.State | None  # likewise
     rewardless: Float[Array, ""]  # 1.0 where rewards are replaced; filled in by `enter`
     emphasis: Float[Array, " T"]  # of every transition, likewise
 
@@ -85,21 +102,30 @@ def init(
 ) -> ValueState:
     """Networks with LayerNorm and PyTorch's default initialization."""
     value_key, critic_key = jax.random.split(key)
+
+    def make(spec: Spec, key: PRNGKey) -> Value:
+        return make_value(spec, hidden, key, layer_norm=True)
+
+    def make_q(spec: Spec, key: PRNGKey) -> Critic:
+        sizes = (spec.observation_shape[0] + spec.action.size, *hidden, 1)
+        return Critic(make_mlp(sizes, key, layer_norm=True))
+
     value = tuple(
-        make_value(spec, hidden, member_key, layer_norm=True)
+        on_features(make, spec, member_key)
         for member_key in jax.random.split(value_key, config.value_ensemble)
     )
     adam = optax.adam(0.0)  # rates are set in the updates; the state does not depend on them
-    critic = None
-    if with_critic:
-        sizes = (observation_size(spec) + spec.action.size, *hidden, 1)
-        critic = Critic(make_mlp(sizes, critic_key, layer_norm=True))
+    critic = on_features(make_q, spec, critic_key) if with_critic else None
+    judge = None
+    if config.adversarial:
+        judge = discriminator.init(on_features(make, spec, jax.random.fold_in(key, 2)))
     return ValueState(
         online=value,
         target=value,
         online_opt=adam.init(value),  # type: ignore[arg-type]
         critic=critic,
         critic_opt=None if critic is None else adam.init(critic),  # type: ignore[arg-type]
+        judge=judge,
         rewardless=jnp.zeros(()),
         emphasis=jnp.ones(1),
     )
@@ -117,21 +143,31 @@ def enter(config: ValueConfig, state: ValueState, data: DeviceData) -> ValueStat
         config.success_emphasis,
         config.failure_emphasis,
     )
-    return state._replace(rewardless=jnp.asarray(replace, jnp.float32), emphasis=emphasis)
+    judge = state.judge
+    if judge is not None:
+        judge = judge._replace(expert=expert_states(data, config.expert_fraction))
+    return state._replace(
+        rewardless=jnp.asarray(replace, jnp.float32), emphasis=emphasis, judge=judge
+    )
 
 
 def update(
     config: ValueConfig, state: ValueState, batch: Batch, key: PRNGKey, step: Step
 ) -> tuple[ValueState, Metrics]:
-    """One step of the value networks, of Q where there is one, then of the targets."""
+    """One step of the value networks, of Q and discriminator where there are any; then targets."""
     goal = target(config, state, batch)
+    judge, judge_metrics = state.judge, {}
     weight = state.emphasis[batch.index]
     weight = weight / weight.mean()  # [B]
     rate = config.value_lr
     if config.value_lr_decay:
         rate = cosine(step, config.value_lr, config.value_steps)
+    if judge is not None:
+        key, judge_key = jax.random.split(key)
+        beside = blurred(batch.observation, config.conservative_noise, judge_key)
+        judge, judge_metrics = discriminator.update(judge, batch, beside, rate)
 
-    def loss(online: tuple[Value, ...]) -> tuple[Float[Array, ""], Metrics]:
+    def loss(online: tuple[Network, ...]) -> tuple[Float[Array, ""], Metrics]:
         v = each(online, batch.observation)  # [E, B]
         total = (weight[None, :] * jnp.square(v - goal[None, :])).mean(axis=1).sum()
         if config.conservative:
@@ -144,7 +180,7 @@ def update(
     critic, critic_opt = state.critic, state.critic_opt
     if critic is not None and critic_opt is not None:
 
-        def critic_loss(critic: Critic) -> tuple[Float[Array, ""], Metrics]:
+        def critic_loss(critic: Critic | Encoded) -> tuple[Float[Array, ""], Metrics]:
             q = action_value(critic, batch.observation, batch.action)
             total = (weight * jnp.square(q - goal)).mean()
             return total, {"value/q_loss": total, "value/q": q.mean()}
@@ -157,7 +193,8 @@ def update(
         online_opt=online_opt,
         critic=critic,
         critic_opt=critic_opt,
-    ), metrics
+        judge=judge,
+    ), metrics | judge_metrics
 
 
 def target(config: ValueConfig, state: ValueState, batch: Batch) -> Float[Array, " B"]:
@@ -169,25 +206,26 @@ def target(config: ValueConfig, state: ValueState, batch: Batch) -> Float[Array,
 
 def excess(
     config: ValueConfig,
-    online: tuple[Value, ...],
+    online: tuple[Network, ...],
     batch: Batch,
     value: Float[Array, "E B"],
     key: PRNGKey,
 ) -> Float[Array, ""]:
     """Σ over members of mean max(0, V(s + noise) − V(s))²: bounded, unlike a plain difference."""
-    noise = config.conservative_noise * jax.random.normal(key, batch.observation.shape)
-    beside = each(online, batch.observation + noise)  # [E, B]
+    beside = each(online, blurred(batch.observation, config.conservative_noise, key))  # [E, B]
     above = jnp.maximum(beside - jax.lax.stop_gradient(value), 0.0)
     return jnp.square(above).mean(axis=1).sum()
 
 
-def each(networks: tuple[Value, ...], observation: Float[Array, "B obs"]) -> Float[Array, "E B"]:
+def each(
+    networks: tuple[Network, ...], observation: Shaped[Array, "B *obs"]
+) -> Float[Array, "E B"]:
     """Every network's value."""
     return jnp.stack([member(observation) for member in networks])
 
 
 def combined(
-    config: ValueConfig, networks: tuple[Value, ...], observation: Float[Array, "B obs"]
+    config: ValueConfig, networks: tuple[Network, ...], observation: Shaped[Array, "B *obs"]
 ) -> Float[Array, " B"]:
     """The ensemble's value."""
     v = each(networks, observation)
@@ -195,9 +233,13 @@ def combined(
 
 
 def action_value(
-    critic: Critic, observation: Float[Array, "B obs"], action: Shaped[Array, "B *act"]
+    critic: Critic | Encoded,
+    observation: Shaped[Array, "B *obs"],
+    action: Shaped[Array, "B *act"],
 ) -> Float[Array, " B"]:
     """Q(s, a); integers reach the network one-hot."""
+    if isinstance(critic, Encoded):
+        return action_value(critic.network, critic.encoder(observation), action)
     if jnp.issubdtype(action.dtype, jnp.integer):
         size = critic.mlp.layers[0].weight.shape[0] - observation.shape[1]
         action = jax.nn.one_hot(action, size)
@@ -214,10 +256,37 @@ def measure(
         config.discount,
         state.rewardless,
     )
+    if state.judge is not None:
+        part_data = data if held_out is None else held_out
+        expert = expert_states(part_data, config.expert_fraction)
+        found |= discriminator.measure(state.judge, part_data, expert, config.conservative_noise)
     part = "training" if held_out is None else "held_out"
     return {f"{part}/{name}": number for name, number in found.items()} | {
         "value/rewardless": state.rewardless
     }
+
+
+def look(
+    config: ValueConfig, state: ValueState, data: DeviceData, transition: Int[Array, " P"]
+) -> dict[str, Float[Array, " P"]]:
+    """V at transitions, and the return after each: NaN where that is not known."""
+
+    def value(number: Int[Array, " part"]) -> Float[Array, " part"]:
+        return combined(config, state.online, observe(data, data.start[number]))
+
+    returns = closeup.returns_at(data, config.discount, state.rewardless)
+    return {
+        "value": over_numbers(value, transition, part_size(data)),
+        "return": returns[transition],
+    }
+
+
+def close_up(state_of: Callable[[Any], ValueState]) -> CloseUp:
+    """What the report shows of V; `state_of` finds it in an algorithm's state."""
+    return CloseUp(
+        closeup.choose,
+        lambda config, state, data, transition: look(config, state_of(state), data, transition),
+    )
 
 
 def warnings(numbers: Mapping[str, float]) -> list[str]:
@@ -238,5 +307,11 @@ def warnings(numbers: Mapping[str, float]) -> list[str]:
         said.append(
             f"values and returns correlate by {value['return_correlation']:.2f} only, so weights "
             "that come from them mean little: train longer (--value-steps), or use plain bc"
+        )
+    if value.get("discriminator_accuracy", 1.0) < 0.6:
+        said.append(
+            f"the discriminator is right at {100 * value['discriminator_accuracy']:.0f} % of "
+            "states only, where guessing is at 50 %: raise --conservative-noise, which moves the "
+            "states beside the data away, or leave --adversarial out"
         )
     return said

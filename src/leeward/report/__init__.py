@@ -9,7 +9,11 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
+from leeward import closeups
 from leeward.errors import CheckpointError
+from leeward.played import read_played
 from leeward.published.scores import Rule
 from leeward.report import attachments, evidence, origins
 from leeward.report.aggregates import aggregate
@@ -17,10 +21,13 @@ from leeward.report.blocks import Section
 from leeward.report.diagnostics import diagnostic_figures, measurement_table, read_metrics
 from leeward.report.figures import Gallery, style
 from leeward.report.files import file_name, write_bytes
+from leeward.report.held_out import held_out_section
 from leeward.report.page import render
+from leeward.report.played import played_section
 from leeward.report.tables import Table
+from leeward.report.values import check_arrays, value_section
 from leeward.results import Results, collect, find_runs
-from leeward.run import has_numbers
+from leeward.run import Run, has_numbers
 
 PAGE = "index.html"
 
@@ -49,6 +56,8 @@ def report(
     # All that can be damaged is read before anything is written.
     metrics = {run.directory: read_metrics(run) for run in results.runs}
     places = [Path(path) for path in paths] + [run.directory for run in results.runs]
+    shown = {run.directory: _closeup(run) for run in results.runs}
+    kept_episodes = {run.directory: read_played(run.directory) for run in results.runs}
     estimates, others = attachments.off_policy(places), attachments.other_files(results.runs)
     folder = Path(out)
     gallery = Gallery(folder / "figures")
@@ -60,6 +69,9 @@ def report(
     sections = [
         evidence.scores_section(results, protocol, tables),
         evidence.aggregate_section(found, results, gallery, styles, tables),
+        played_section(results, kept_episodes, tables),
+        held_out_section(results, metrics, tables),
+        value_section(results, metrics, shown, gallery, tables),
         *evidence.training_sections(results, gallery, styles),
         origins.estimates_section(estimates, tables),
         origins.diagnostics_section(drawings, measured, others, tables),
@@ -84,6 +96,18 @@ def _check(results: Results) -> None:
                 f"{run.directory} holds no metrics and no evaluations yet, so there is nothing to "
                 "report: leave it out, or wait"
             )
+
+
+def _closeup(run: Run) -> dict[str, np.ndarray] | None:
+    """What a run shows of its value network.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
+    arrays = closeups.read(run.directory, "value")
+    if arrays is not None:
+        check_arrays(run.directory / closeups.FOLDER, arrays)
+    return arrays
 
 
 def _title(results: Results) -> str:

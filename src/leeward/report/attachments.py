@@ -16,7 +16,7 @@ from leeward.run import Run
 from leeward.statistics import Estimate
 
 OPE = "ope.json"
-_KNOWN = {"config.json", "reproduction.json", OPE}
+_KNOWN = {"config.json", "reproduction.json", "played.json", OPE}
 LARGEST_VIDEO = 2 << 20
 """Bytes up to which a video lies in the page itself; larger ones lie beside it."""
 LARGEST_TOTAL = 4 << 20
