@@ -18,6 +18,7 @@ from leeward.commands.compare import CompareOptions
 from leeward.commands.convert import ConvertOptions
 from leeward.commands.evaluate import EvaluateOptions
 from leeward.commands.export import ExportOptions
+from leeward.commands.finetune import ResumeFinetuneOptions
 from leeward.commands.inspect import InspectOptions
 from leeward.commands.ope import OpeCommandOptions
 from leeward.commands.parsing import DataOptions
@@ -28,6 +29,7 @@ from leeward.commands.sweep import PlaceOptions, ScheduleOptions, SweepOptions
 from leeward.commands.train import ResumeOptions, TrainOptions
 from leeward.commands.watch import WatchOptions
 from leeward.data.reduce import Reduction
+from leeward.finetune import FinetuneOptions
 from leeward.ope.options import OpeOptions
 from leeward.options import RunOptions, field_help
 from leeward.published import scores
@@ -43,6 +45,8 @@ OPTIONS = {
     "sweep-place": PlaceOptions,
     "sweep-schedule": ScheduleOptions,
     "data": DataOptions,
+    "finetune": FinetuneOptions,
+    "finetune-resume": ResumeFinetuneOptions,
     "evaluate": EvaluateOptions,
     "export": ExportOptions,
     "watch": WatchOptions,

@@ -29,6 +29,7 @@ PROMISED = {
         "compare",
         "evaluate",
         "export",
+        "finetune",
         "inspect",
         "load_dataset",
         "load_exported",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from leeward.evaluate import evaluate
     from leeward.export import export, load_exported
+    from leeward.finetune import finetune
     from leeward.policy import Policy, load_policy
     from leeward.report import report
     from leeward.run import Run
@@ -53,6 +54,7 @@ _PLACES = {
     "compare": "compare",
     "evaluate": "evaluate",
     "export": "export",
+    "finetune": "finetune",
     "inspect": "data.checks",
     "load_dataset": "data.load",
     "load_exported": "export",
@@ -78,6 +80,7 @@ __all__ = [
     "compare",
     "evaluate",
     "export",
+    "finetune",
     "inspect",
     "load_dataset",
     "load_exported",

@@ -23,6 +23,7 @@ COMMANDS = {
     "report": Command("put all that runs say on one page", "report"),
     "compare": Command("say whether one method is better than another", "compare"),
     "convert": Command("write data in another format, a part of it, or repaired", "convert"),
+    "finetune": Command("go on with a trained run in its environment", "finetune"),
     "collect": Command("make data with an online learner, a trained or a random policy", "collect"),
     "reproduce": Command("train a published row again and compare", "reproduce"),
     "ope": Command("estimate what policies are worth from data alone, and rank them", "ope"),

@@ -214,8 +214,10 @@ def method_names(trained: Sequence[Trained]) -> list[str]:
 
 
 def _algorithm(one: Trained) -> str:
-    """The algorithm's name, with the share of the data that it was given."""
+    """The algorithm's name, with the share of the data that it was given, or whether it went on."""
     name = one.run.algorithm.replace("_", "-")
+    if "origin" in one.run.config:
+        name = f"fine-tuned {name}"
     fraction = one.run.config["options"].get("best_fraction", 1.0)
     return name if fraction == 1.0 else f"{100 * fraction:g} % {name}"
 
@@ -227,9 +229,18 @@ def _settings(one: Trained) -> dict[str, str]:
         **saved["config"],
         **{name: saved["options"].get(name) for name in _REWARDS},
         "steps": saved["steps"],
+        **_course_online(saved),
         **{name: value for name, value in one.row.items() if name not in ("run", "seed")},
     }
     return {name: _text(value) for name, value in values.items()}
+
+
+def _course_online(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """How a fine-tuned run went on, and how long it was trained offline."""
+    if "origin" not in saved:
+        return {}
+    own = {name: value for name, value in saved["finetune"].items() if name != "steps"}
+    return {**own, "offline_steps": saved["origin"]["updates"]}
 
 
 def _text(value: Any) -> str:

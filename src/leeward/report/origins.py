@@ -194,10 +194,21 @@ def repeat_section(results: Results) -> Section:
 def repeat_command(run: Run) -> str:
     """The command that trains a run again; DATA where its data were made in Python."""
     data = run.config["data"]
+    if "origin" in run.config:
+        return shlex.join(["leeward", "finetune", *_finetuning(run)])
     words = ["leeward", "train", run.algorithm.replace("_", "-")]
     words.append("DATA" if data.get("source") is None else str(data["source"]))
     words += ["--config", str(run.directory / "config.json"), *_flags(data.get("options", {}))]
     return shlex.join(words)
+
+
+def _finetuning(run: Run) -> list[str]:
+    """The run that a fine-tuning began with, and its flags."""
+    saved, options = run.config, run.config["options"]
+    names = ("log_every", "eval_every", "eval_episodes", "checkpoint_every")
+    values = {"env": saved["environment"], **saved["finetune"]}
+    values |= {name: options[name] for name in names}
+    return [saved["origin"]["run"], *_flags(values)]
 
 
 def _flags(options: Mapping[str, Any]) -> list[str]:
