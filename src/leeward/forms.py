@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import h5py
 import numpy as np
@@ -14,11 +14,15 @@ from leeward.data import registry
 from leeward.data.dataset import Dataset
 from leeward.data.fields import find_field
 from leeward.data.hdf5 import open_hdf5, read_metadata
-from leeward.data.load import load_dataset
+from leeward.data.load import load_dataset, local_path
+from leeward.data.mapped import mapped
 from leeward.data.npz import open_npz, short_values
 from leeward.data.table_columns import TableColumns
 from leeward.environments import environment_spec
 from leeward.types import Algorithm, Box, Discrete
+
+Location = Literal["memory", "disk"]
+"""Where rows are while training (`RunOptions.data_location`)."""
 
 EITHER = Box((-1.0,), (1.0,))
 """Stands for any continuous action space."""
@@ -29,6 +33,7 @@ def fitting_form(
     data: str | Path | Dataset,
     env: str | Callable[[], Any] | None,
     data_options: Mapping[str, Any],
+    location: Location = "memory",
 ) -> Algorithm:
     """The algorithm, or its form for discrete actions where the data has such.
 
@@ -37,33 +42,45 @@ def fitting_form(
         data: what it shall learn from.
         env: the environment, where one was named.
         data_options: arguments of `load_dataset` that JSON can hold.
+        location: where its rows are to be.
 
     Raises:
         LeewardError: the data cannot be read, or the environment cannot be made.
     """
     if not has_discrete_form(algorithm):
         return algorithm
-    return form_for(algorithm, _action_space(data, env, data_options))
+    return form_for(algorithm, _action_space(data, env, data_options, location))
 
 
 def read(
     data: str | Path | Dataset,
     env: str | Callable[[], Any] | None,
     data_options: Mapping[str, Any],
+    location: Location = "memory",
 ) -> Dataset:
-    """The data set, its action space taken from the environment where one was named."""
+    """The data set, its action space taken from the environment where one was named.
+
+    With `location` "disk" the large columns of data that is no `Dataset` are mapped files.
+    """
     space = environment_spec(env).action if env is not None else None
     arguments = dict(data_options)
     if "columns" in arguments:
         arguments["columns"] = TableColumns(**arguments["columns"])
-    name = env if isinstance(env, str) else None
-    return load_dataset(data, env=name, action_space=space, **arguments)
+    arguments |= {"env": env if isinstance(env, str) else None, "action_space": space}
+    if location == "memory" or isinstance(data, Dataset):
+        return load_dataset(data, **arguments)
+    path = local_path(data, offline=bool(arguments.get("offline")))
+    if not path.exists():
+        return load_dataset(data, **arguments)  # says what is wrong
+    decisive = {**data_options, "env": arguments["env"], "space": space, "source": str(data)}
+    return mapped(path, decisive, lambda: load_dataset(data, **arguments))
 
 
 def _action_space(
     data: str | Path | Dataset,
     env: str | Callable[[], Any] | None,
     data_options: Mapping[str, Any],
+    location: Location,
 ) -> Box | Discrete:
     """A space of the right kind, without reading more of the data than it takes."""
     if isinstance(data, Dataset):
@@ -79,7 +96,7 @@ def _action_space(
         found = _in_hdf5(path, bounded)
     elif path.is_file() and path.suffix.lower() == ".npz":
         found = _in_npz(path, bounded)
-    return found or read(data, env, data_options).action_space
+    return found or read(data, env, data_options, location).action_space
 
 
 def _in_hdf5(path: Path, bounded: bool) -> Box | Discrete | None:

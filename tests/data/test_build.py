@@ -307,7 +307,7 @@ def test_without_strict_unfit_data_can_be_looked_at() -> None:
 
 
 def test_chaining_is_compared_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leeward.data.columns._CHUNK", 3)
+    monkeypatch.setattr("leeward.data.allocation.BLOCK_BYTES", 24)
     given_columns = columns(10, truncation=np.arange(10) == 9)
     following = np.concatenate([given_columns["observation"][1:], np.zeros((1, 2), np.float32)])
     assert build(**given_columns, next_observation=following).next_rows_chain()

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from leeward.data.allocation import allocate
 from leeward.data.columns import (
     ActionKind,
     Bound,
@@ -201,7 +202,7 @@ def _with_last_observations(
     total = rows + len(ends)
 
     def spread(column: np.ndarray) -> np.ndarray:
-        result = np.zeros((total, *column.shape[1:]), column.dtype)
+        result = allocate((total, *column.shape[1:]), column.dtype)
         result[position] = column
         return result
 

@@ -7,10 +7,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from leeward.data.allocation import as_type, blocks
 from leeward.errors import DataError
 from leeward.types import Box, Discrete
 
-_CHUNK = 65_536  # rows compared at once: ours, keeps the temporary of a comparison small
 _ROUNDING = 1e-6  # of the box's size; ours: what float32 arithmetic may add to a bound
 
 
@@ -75,8 +75,8 @@ def convert(
                 f"observation {observations.shape}; they must be equal"
             )
         if next_observations.dtype != observations.dtype:
-            observations = observations.astype(np.float32)
-            next_observations = next_observations.astype(np.float32)
+            observations = as_type(observations, np.float32)
+            next_observations = as_type(next_observations, np.float32)
     rows = len(observations)
     terminations = _flag(name, "termination", arrays["termination"])
     if truncation is None:
@@ -113,8 +113,8 @@ def non_finite_rows(array: np.ndarray) -> np.ndarray:
     """Rows of `array` that hold a NaN or an infinite value."""
     if array.dtype.kind != "f" or array.size == 0:
         return np.zeros(0, np.int64)
-    finite = np.isfinite(array)
-    return np.flatnonzero(~finite.reshape(len(array), -1).all(axis=1))
+    finite = [np.isfinite(array[b]).reshape(b.stop - b.start, -1).all(1) for b in blocks(array)]
+    return np.flatnonzero(~np.concatenate(finite))
 
 
 def infer_action_space(
@@ -133,14 +133,13 @@ def infer_action_space(
     if action.ndim == 1:
         return _discrete(name, action, count), []
     size = action.shape[1]
-    finite = action[np.isfinite(action).all(axis=1)]
     notes = []
+    smallest = largest = None
     if low is None or high is None:
-        if len(finite) == 0:
-            raise DataError(f"{name}: no row has a finite action, so its bounds must be given")
+        smallest, largest = _finite_range(name, action)
         notes.append("action bounds taken from the data's own range")
-    lows = _bound(name, "low", low, size, finite.min(axis=0) if low is None else None)
-    highs = _bound(name, "high", high, size, finite.max(axis=0) if high is None else None)
+    lows = _bound(name, "low", low, size, smallest)
+    highs = _bound(name, "high", high, size, largest)
     flat = lows == highs
     if low is None and high is None and flat.any():
         # A box needs a width, or scaling to [−1, 1] divides by zero.
@@ -155,6 +154,19 @@ def infer_action_space(
     return Box(tuple(lows.tolist()), tuple(highs.tolist())), notes
 
 
+def _finite_range(name: str, action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """([A], [A]): the least and the largest values of all finite actions."""
+    ranges = []
+    for block in blocks(action):
+        finite = action[block][np.isfinite(action[block]).all(axis=1)]
+        if len(finite):
+            ranges.append((finite.min(axis=0), finite.max(axis=0)))
+    if not ranges:
+        raise DataError(f"{name}: no row has a finite action, so its bounds must be given")
+    lows, highs = zip(*ranges, strict=True)
+    return np.min(lows, axis=0), np.max(highs, axis=0)
+
+
 def outside_box(action: np.ndarray, space: Box) -> np.ndarray:
     """[R, A] bool: actions outside the box by more than float32 rounding."""
     low, high = np.array(space.low, np.float32), np.array(space.high, np.float32)
@@ -166,10 +178,11 @@ def check_inside_box(name: str, action: np.ndarray, space: Box | Discrete) -> No
     """Raises DataError at the first continuous action outside its box."""
     if not isinstance(space, Box):
         return
-    outside = outside_box(action, space)
-    rows = np.flatnonzero(outside.any(axis=1))
+    outside = [outside_box(action[block], space).any(axis=1) for block in blocks(action)]
+    rows = np.flatnonzero(np.concatenate(outside)) if outside else np.zeros(0, np.int64)
     if len(rows):
-        row, dimension = rows[0], int(np.flatnonzero(outside[rows[0]])[0])
+        row = rows[0]
+        dimension = int(np.flatnonzero(outside_box(action[row][None], space)[0])[0])
         more = f" (and in {len(rows) - 1} more rows)" if len(rows) > 1 else ""
         raise DataError(
             f"{name}: action {action[row, dimension]:g} at row {row}, dimension {dimension}, is "
@@ -185,8 +198,8 @@ def is_chained(observation: np.ndarray, next_observation: np.ndarray) -> np.ndar
     """
     rows = len(observation)
     chained = np.zeros(rows, bool)
-    for begin in range(0, rows - 1, _CHUNK):
-        end = min(begin + _CHUNK, rows - 1)
+    for block in blocks(observation[:-1]):
+        begin, end = block.start, block.stop
         stored = next_observation[begin:end].reshape(end - begin, -1)
         following = observation[begin + 1 : end + 1].reshape(end - begin, -1)
         chained[begin:end] = (stored == following).all(axis=1)
@@ -208,14 +221,14 @@ def _check_lengths(name: str, arrays: dict[str, np.ndarray]) -> None:
 
 def _float32(array: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):  # too large for float32 becomes infinite, and is reported
-        return np.ascontiguousarray(array, np.float32)
+        return as_type(array, np.float32)
 
 
 def _observation(array: np.ndarray) -> np.ndarray:
     """[R, *obs]: images and other uint8 as they are, all else float32; [R] becomes [R, 1]."""
     if array.ndim == 1:
         array = array[:, None]
-    return np.ascontiguousarray(array) if array.dtype == np.uint8 else _float32(array)
+    return as_type(array, np.uint8) if array.dtype == np.uint8 else _float32(array)
 
 
 def _action(name: str, array: np.ndarray, kind: ActionKind) -> np.ndarray:

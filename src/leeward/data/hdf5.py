@@ -11,6 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from leeward.data.allocation import SMALL, allocate, blocks, on_disk
 from leeward.data.hints import LONGEST_LIST, json_value
 from leeward.errors import DataError
 
@@ -43,7 +44,7 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
 
 
 def read_column(file: h5py.File, key: str) -> np.ndarray:
-    """One whole column in its stored type.
+    """One whole column in its stored type; a large one in a mapped file where these are asked for.
 
     Raises:
         DataError: no array, one larger than the memory, or one that lies in another file.
@@ -59,8 +60,23 @@ def read_column(file: h5py.File, key: str) -> np.ndarray:
         item.is_virtual and any(source.file_name != "." for source in item.virtual_sources())
     ):
         raise elsewhere  # rows of a missing source file would read as zeros, without an error
-    check_fits(place, (item.size or 0) * item.dtype.itemsize)
+    size = (item.size or 0) * item.dtype.itemsize
+    if on_disk() and size >= SMALL:
+        return _mapped(file, item)
+    check_fits(place, size)
     return np.asarray(item[()])
+
+
+def _mapped(file: h5py.File, item: h5py.Dataset) -> np.ndarray:
+    """A column in a mapped file: the HDF5 file itself where that holds it as one plain block."""
+    offset = item.id.get_offset()
+    plain = item.chunks is None and offset is not None and offset % item.dtype.itemsize == 0
+    if plain and item.dtype.kind in "fiu" and item.dtype.isnative:
+        return np.memmap(file.filename, item.dtype, "r", offset, item.shape)
+    column = allocate(item.shape, item.dtype)
+    for rows in blocks(column):
+        item.read_direct(column, rows, rows)
+    return column
 
 
 def check_fits(what: str, size: int) -> None:

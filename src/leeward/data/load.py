@@ -118,6 +118,28 @@ def load_dataset(
     )
 
 
+def local_path(source: str | Path, *, offline: bool = False) -> Path:
+    """The file or folder that `load_dataset` reads for a source, fetched if it is not there.
+
+    Raises:
+        DataError: the source is not known, or cannot be fetched.
+    """
+    text = str(source)
+    entry = registry.find(text) if isinstance(source, str) else None
+    if entry is not None:
+        return _file_of(entry, offline, None)
+    if text.startswith(PREFIX):
+        return _converted(text)
+    if "://" in text:
+        return _from_address(text, offline, None)
+    path = Path(text).expanduser()
+    if isinstance(source, str) and not path.exists() and _MINARI_ID.match(text):
+        from leeward.data.minari import minari_folder  # minari takes a while to import
+
+        return minari_folder(text.removeprefix("minari:"), offline=offline)
+    return path
+
+
 def _stacked(dataset: Dataset, frames: int) -> Dataset:
     """The data set with `frames` rows an observation; rows may have one channel."""
     name = dataset.metadata.get("name", "the data set")
@@ -149,13 +171,12 @@ def _named(
     on_progress: Progress | None,
 ) -> Dataset:
     """A data set of the registry: shipped, or fetched into the cache."""
+    path = _file_of(entry, offline, on_progress)
     if entry.path is not None:
         metadata = {"name": entry.name, "source": entry.name}
         hints = dataclasses.replace(hints, metadata=metadata)
-        return read_d4rl(entry.path, rows=rows or "all", hints=hints)
+        return read_d4rl(path, rows=rows or "all", hints=hints)
     url = str(entry.url)
-    path = cache_folder() / "d4rl" / f"{entry.name}.hdf5"
-    fetch(entry.name, mirrors(url), path, offline=offline, on_progress=on_progress)
     metadata: dict[str, Any] = {"name": entry.name, "source": url, "reference": entry.name}
     if entry.env is not None:
         metadata["env"] = entry.env
@@ -170,6 +191,15 @@ def _named(
         max_episode_steps=hints.max_episode_steps or entry.max_episode_steps,
     )
     return read_d4rl(path, rows=rows or "qlearning", hints=hints)
+
+
+def _file_of(entry: registry.Entry, offline: bool, on_progress: Progress | None) -> Path:
+    """The file of a data set of the registry, fetched into the cache where it is not shipped."""
+    if entry.path is not None:
+        return entry.path
+    path = cache_folder() / "d4rl" / f"{entry.name}.hdf5"
+    fetch(entry.name, mirrors(str(entry.url)), path, offline=offline, on_progress=on_progress)
+    return path
 
 
 def _converted(name: str) -> Path:

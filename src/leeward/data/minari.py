@@ -55,6 +55,17 @@ def read_minari(
     return assemble(Path(name), columns, bounds, hints, notes=notes)
 
 
+def minari_folder(name: str, *, offline: bool = False) -> Path:
+    """The folder of the data set with this id, fetched if it is not there.
+
+    Raises:
+        DataError: as `read_minari`.
+        MissingExtra: likewise.
+    """
+    _open(name, offline)
+    return Path(get_dataset_path(name))
+
+
 def _open(source: str | Path, offline: bool) -> minari.MinariDataset:
     if isinstance(source, Path):
         folder = source / "data" if (source / "data").exists() else source

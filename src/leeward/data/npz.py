@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from leeward.data.allocation import SMALL, allocate, blocks, on_disk
 from leeward.data.dataset import Dataset
 from leeward.data.fields import FIELDS, find_field, required_fields
 from leeward.data.hdf5 import check_fits
@@ -34,11 +35,11 @@ def read_npz(path: Path, *, hints: Hints | None = None) -> Dataset:
     with open_npz(path) as archive:
         keys = list(archive.keys())
         columns: dict[str, np.ndarray | None] = {
-            field: archive[key] for field, key in required_fields(path, keys).items()
+            field: read_member(archive, key) for field, key in required_fields(path, keys).items()
         }
         for field in ("truncation", "next_observation"):
             key = find_field(field, keys)
-            columns[field] = archive[key] if key else None
+            columns[field] = read_member(archive, key) if key else None
         in_file = short_values(archive)
     if columns["truncation"] is None and columns["termination"] is not None:
         columns["truncation"], _ = truncation_by_limit(
@@ -74,6 +75,32 @@ def open_npz(path: Path) -> Iterator[Any]:
                 f"{path} holds Python objects, which are never loaded: save plain arrays"
             ) from error
         raise DataError(f"{path} cannot be read as .npz: {error}") from error
+
+
+def read_member(archive: Any, key: str) -> np.ndarray:
+    """One array; a large one in a mapped file where these are asked for (see allocation)."""
+    member = archive.zip.NameToInfo.get(f"{key}.npy")
+    if not on_disk() or member is None or member.file_size < SMALL:
+        return archive[key]
+    with archive.zip.open(member) as content:
+        version = np.lib.format.read_magic(content)
+        read_header = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }.get(version)
+        if read_header is None:  # version 3 is for names of fields, which no column has
+            return archive[key]
+        shape, in_columns, dtype = read_header(content)
+        if in_columns or dtype.hasobject:
+            return archive[key]
+        column = allocate(shape, dtype)
+        for rows in blocks(column):
+            part = column[rows]
+            read = content.read(part.nbytes)
+            if len(read) < part.nbytes:
+                raise EOFError(f"{key} ends early")
+            column[rows] = np.frombuffer(read, dtype).reshape(part.shape)
+    return column
 
 
 def short_values(archive: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped, UInt, UInt32
 
 from leeward.data.dataset import Dataset
+from leeward.data.moments import mean_and_std
 from leeward.errors import DataError
 from leeward.types import Batch, Box, PRNGKey, Sampling, Step
 
@@ -86,9 +87,8 @@ def fit_scaling(dataset: Dataset, normalize_observations: bool) -> Scaling:
     mean, std = np.zeros(shape), np.ones(shape)
     image = dataset.observation.dtype == np.uint8 and len(shape) > 1
     if normalize_observations and not image:
-        used = dataset.observation[dataset.start]
-        mean = used.mean(axis=0, dtype=np.float64)
-        std = used.std(axis=0, dtype=np.float64) + 1e-3
+        mean, std = mean_and_std(dataset.observation, dataset.start)
+        std = std + 1e-3
     return Scaling(*(jnp.asarray(v, jnp.float32) for v in (mean, std, center, scale)))
 
 
