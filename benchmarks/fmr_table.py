@@ -74,7 +74,7 @@ def held_out(line: dict[str, Any]) -> np.ndarray | None:
     found = [
         row["held_out/log_likelihood"]
         for row in line["measured"]
-        if row["phase"] == "policy" and row.get("held_out/log_likelihood") is not None
+        if row["phase"] in ("policy", "train") and row.get("held_out/log_likelihood") is not None
     ]
     return np.asarray(found) if found else None
 

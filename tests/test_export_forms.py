@@ -38,6 +38,7 @@ SUBJECTS: list[tuple[str, Spec, dict[str, Any]]] = [
     ("bc", VECTORS, {"density": "gaussian"}),
     ("bc", VECTORS, {"density": "mixture"}),
     ("fmr", VECTORS, {"density": "mixture"}),
+    ("fmr", VECTORS, {"density": "joint-mixture"}),
     ("fmr", VECTORS, {"density": "deterministic"}),
 ]
 

@@ -113,7 +113,10 @@ def test_the_table_compares_with_bc(fmr: ModuleType) -> None:
             {"phase": "policy", "held_out/log_likelihood": value} for value in (2.0, 2.2, 1.0, 1.0)
         ],
     )
-    text = fmr.make_table([line("bc", [-4.0, -4.2]), line("fmr", [-4.0, -5.0]), search])
+    early = line(
+        "bc-early", [-4.0, -4.2], measured=[{"phase": "train", "held_out/log_likelihood": 1.5}] * 2
+    )
+    text = fmr.make_table([line("bc", [-4.0, -4.2]), line("fmr", [-4.0, -5.0]), search, early])
     assert "20 episodes, 400 transitions; minus the summed drift, mean over 2 seeds" in text
     rows = {row.split(" | ")[0].strip("| "): row.split(" | ") for row in text.splitlines()}
     # t(0.975, 1) = 12.706 times the standard error 0.1.
@@ -121,3 +124,4 @@ def test_the_table_compares_with_bc(fmr: ModuleType) -> None:
     assert rows["fmr"][1] == "-4.5 ± 6.4 (-0.4)"
     assert rows["fmr-search (λ 0.1)"][1] == "-1.1 ± 1.3 (+3.0*)"
     assert rows["fmr-search (λ 0.1)"][4] == "2.10"
+    assert rows["bc-early"][4] == "1.50"

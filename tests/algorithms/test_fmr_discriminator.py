@@ -25,6 +25,7 @@ from leeward.data.dataset import Dataset
 from leeward.data.demonstrations import expert_states
 from leeward.data.sampling import fit_scaling, to_device
 from leeward.errors import ConfigError, DataError
+from leeward.nn.critics import Value
 from leeward.pretraining import discriminator
 
 CONFIG = Config(
@@ -130,6 +131,7 @@ def test_its_accuracy_is_the_mean_over_expert_and_other_states() -> None:
     state = init(dataclasses.replace(CONFIG, hidden=()), dataset.spec, jax.random.key(0))
     judge = state.value.judge
     assert judge is not None
+    assert isinstance(judge.network, Value)
     layer = judge.network.mlp.layers[0]
     mlp = dataclasses.replace(
         judge.network.mlp,

@@ -57,7 +57,8 @@ def shown_walks(steps_left: np.ndarray, reward: np.ndarray) -> list[np.ndarray]:
     total = np.concatenate([[0.0], np.cumsum(reward, dtype=np.float64)])
     order = np.argsort(total[ends + 1] - total[begins], kind="stable")
     picked = dict.fromkeys((order[0], order[len(order) // 2], order[-1]))
-    return [np.arange(begins[i], min(ends[i] + 1, begins[i] + LONGEST)) for i in picked]
+    spans = [(int(begins[i]), int(ends[i]) + 1) for i in picked]
+    return [np.arange(begin, min(end, begin + LONGEST)) for begin, end in spans]
 
 
 def main_axes(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
