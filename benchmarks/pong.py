@@ -126,7 +126,7 @@ def train(
         preset=PRESET if row is not IQL else None,
         run_dir=directory,
         steps=options.steps,
-        log_every=min(500, options.steps),
+        log_every=max(1, min(500, options.steps // 4)),
         eval_every=options.steps,
         eval_episodes=options.episodes,
         checkpoint_every=min(1_000, options.steps),
@@ -158,6 +158,7 @@ def result(
     name = "time/updates_per_second"
     rates = [line[name] for line in run.metrics()[len(run.table) :] if line.get(name)]
     return {
+        "algorithm": run.algorithm,
         "returns": [line["returns"] for line in last],
         "updates_per_second": float(np.median(rates)) if rates else None,
         "seconds": seconds,

@@ -36,7 +36,7 @@ import numpy as np
 
 HERE = Path(__file__).parent
 SYNTHETIC = {"transitions": 200_000, "observation": 17, "action": 6}  # HalfCheetah's shapes
-PIXELS = {"transitions": 20_000, "side": 84, "stack": 4, "actions": 6}  # Pong's shapes
+PIXELS = {"transitions": 5_000, "side": 84, "stack": 4, "actions": 6}  # Pong's shapes
 
 
 class Row(NamedTuple):
@@ -94,9 +94,9 @@ ROWS = (
     Row("bcq", leeward("bcq", "--preset", "tianshou", "--n-step", "1"), 400, 1_600, gigaflop=3.938),
     # Multiply-adds of the Nature network, forward: 9.4 million an observation; backward twice as
     # many but for the first layer's input.
-    Row("pixel il", leeward("il", "--preset", "tianshou"), 300, 900, gigaflop=1.58, pixels=True),
-    Row("pixel cql", leeward("cql", "--preset", "tianshou"), 200, 600, gigaflop=2.98, pixels=True),
-    Row("pixel bcq", leeward("bcq"), 200, 600, gigaflop=2.78, pixels=True),
+    Row("pixel il", leeward("il", "--preset", "tianshou"), 300, 1_200, gigaflop=1.58, pixels=True),
+    Row("pixel cql", leeward("cql", "--preset", "tianshou"), 200, 800, gigaflop=2.98, pixels=True),
+    Row("pixel bcq", leeward("bcq"), 200, 800, gigaflop=2.78, pixels=True),
 )
 PIXEL_UPDATES = 200  # of a yardstick
 PIXELS_OF = (
@@ -186,7 +186,7 @@ def make_frames(folder: Path) -> Path:
         metadata={"frame_stack": PIXELS["stack"]},
     )
     path = folder / "frames.hdf5"
-    write_row_file(path, data, {"frame_stack": PIXELS["stack"]})
+    write_row_file(path, data)
     return path
 
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-ROWS, SIDE, STACK, ACTIONS, BATCH, QUANTILES = 20_000, 84, 4, 6, 32, 200
+ROWS, SIDE, STACK, ACTIONS, BATCH, QUANTILES = 5_000, 84, 4, 6, 32, 200
 WARM_UP = 20
 
 

@@ -90,6 +90,7 @@ def test_pong_s_rows_are_not_made_twice_and_stop_at_the_budget(
     made: list[tuple[str, float | None]] = []
 
     class Trained:
+        algorithm = "discrete_bc"
         table = ({"run": 0, "seed": 0},)
         finished = True
 

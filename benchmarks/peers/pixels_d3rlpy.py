@@ -18,7 +18,7 @@ from d3rlpy.dataset import FrameStackTransitionPicker, MDPDataset
 from d3rlpy.models.q_functions import QRQFunctionFactory
 from d3rlpy.preprocessing import PixelObservationScaler
 
-ROWS, SIDE, STACK, ACTIONS, BATCH = 20_000, 84, 4, 6, 32
+ROWS, SIDE, STACK, ACTIONS, BATCH = 5_000, 84, 4, 6, 32
 WARM_UP = 20
 
 

@@ -24,7 +24,7 @@ from tianshou.env.atari.atari_network import DQNet, QRDQNet
 from tianshou.utils.net.discrete import DiscreteActor
 from tianshou.utils.torch_utils import policy_within_training_step
 
-ROWS, SIDE, STACK, ACTIONS, BATCH = 20_000, 84, 4, 6, 32
+ROWS, SIDE, STACK, ACTIONS, BATCH = 5_000, 84, 4, 6, 32
 WARM_UP = 20
 SPACE = gymnasium.spaces.Discrete(ACTIONS)
 IMAGE = {"c": STACK, "h": SIDE, "w": SIDE, "action_shape": ACTIONS}
