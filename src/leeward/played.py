@@ -76,12 +76,18 @@ def read_played(directory: Path) -> list[dict[str, Any]]:
     try:
         held = json.loads(path.read_text("utf-8"))["evaluations"]
         for evaluation in held:
-            for name in (*_SAME, "episodes"):
-                evaluation[name]
+            _need(evaluation, (*_SAME, "episodes", "runs"))
             for row in evaluation["runs"]:
-                row["run"], row["returns"], row["score_mean"]
+                _need(row, ("run", "returns", "score_mean"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"{path}: damaged ({type(error).__name__}: {error}): delete it and evaluate again"
         ) from error
     return held
+
+
+def _need(held: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Raises KeyError for the first name that is not there."""
+    for name in names:
+        if name not in held:
+            raise KeyError(name)
