@@ -2,8 +2,8 @@
 
 The shipped replay of the inverted double pendulum is poor (a score near 2), so that there is
 something to learn. Every method trains offline for `--offline-steps` updates and is fine-tuned for
-`--steps` steps; a line a method is appended to benchmarks/results/finetune.jsonl, with the return of
-every evaluation. `--only` chooses methods; folders that are there already are not used again.
+`--steps` steps; a line a method, with the return of every evaluation, is appended to
+benchmarks/results/finetune.jsonl. `--only` chooses methods; `--out` must not hold runs yet.
 
     python benchmarks/finetune.py --out runs/finetune
 """
@@ -20,7 +20,7 @@ from records import append, surroundings
 
 HERE = Path(__file__).parent
 DATA = "inverteddoublependulum-replay-v5"
-SMALL = {"hidden": (64, 64)}  # the quick start's, enough for 9 numbers in and 1 out
+SMALL: dict[str, Any] = {"hidden": (64, 64)}  # the quick start's, enough for 9 numbers in and 1 out
 METHODS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "iql": ("iql", {}, {}),
     "iql-appended": ("iql", {}, {"replay": "appended"}),
@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--offline-steps", type=int, default=10_000)
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--eval-every", type=int, default=2_000)
+    parser.add_argument("--shared", action="store_true", help="other processes run: say so")
     parser.add_argument("--results", type=Path, default=HERE / "results" / "finetune.jsonl")
     arguments = parser.parse_args()
     data = leeward.load_dataset(DATA)
@@ -85,6 +86,7 @@ def main() -> None:
             "returns": {str(seed): values for seed, values in returns.items()},
             "scores": [round(float(score), 1) for score in run.scores()],
             "seconds": round(time.monotonic() - begun, 1),
+            "shared": arguments.shared,
             **surroundings(),
         }
         append(arguments.results, row)
