@@ -7,7 +7,6 @@ import dataclasses
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,26 +18,11 @@ from leeward.errors import CheckpointError
 from leeward.run import write_json
 from leeward.sweep import tables
 from leeward.sweep.jobs import SweepJob
-from leeward.sweep.work import Outcome, State, attempts, ended
+from leeward.sweep.work import Outcome, Standing, attempts, ended
 
 STATE = "state.json"
 TAILS = {"metrics.jsonl": 1 << 14, "evaluations.jsonl": 1 << 18}
 """Bytes at the end of each file in which its last lines are looked for."""
-
-
-@dataclass
-class Standing:
-    """How far one job is."""
-
-    state: State = "waiting"
-    message: str = ""
-    attempts: int = 0
-    updates: int = 0
-    """Updates made in all phases, of each run."""
-    value: float | None = None
-    """Mean over the runs at the last evaluation."""
-    quantity: str = ""
-    """Score (0 random, 100 expert) where references are known, else return."""
 
 
 class Board:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leeward.data.dataset import Dataset
-from leeward.forms import read
+from leeward.forms import Location, read
 
 
 class Loader:
@@ -17,14 +17,16 @@ class Loader:
         self._key: str | None = None
         self._dataset: Dataset | None = None
 
-    def load(self, source: str, env: str | None, options: Mapping[str, Any]) -> Dataset:
-        """The data set.
+    def load(
+        self, source: str, env: str | None, options: Mapping[str, Any], location: Location
+    ) -> Dataset:
+        """The data set, its rows where they are to be while training.
 
         Raises:
             LeewardError: it cannot be read, or the environment cannot be made.
         """
-        key = json.dumps([source, env, options], sort_keys=True)
+        key = json.dumps([source, env, options, location], sort_keys=True)
         if self._dataset is None or self._key != key:
             self._dataset = None  # two large ones may not fit
-            self._dataset, self._key = read(source, env, options), key
+            self._dataset, self._key = read(source, env, options, location), key
         return self._dataset

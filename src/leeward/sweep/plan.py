@@ -66,9 +66,10 @@ def make_plan(request: Request, loader: Loader) -> list[SweepJob]:
     """
     _check_lists(request)
     env, jobs = request.options.get("env"), list[SweepJob]()
+    location = "disk" if request.options.get("data_location") == "disk" else "memory"
     for given in request.datasets:
         source = str(lasting(given))
-        dataset = loader.load(source, env, request.data_options)
+        dataset = loader.load(source, env, request.data_options, location)
         examine(dataset, bool(request.options.get("ignore_errors", False)))
         task = Task(source, dataset, dataset.content_hash(), find_environment(dataset, env))
         folder = _folder_name(source, jobs)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.markup import escape
@@ -12,9 +11,7 @@ from rich.table import Table
 
 from leeward.run import Run
 from leeward.sweep.jobs import SweepJob
-
-if TYPE_CHECKING:
-    from leeward.sweep.board import Standing
+from leeward.sweep.work import Standing
 
 MOST_ROWS = 25
 """Of the live table, which must fit a screen."""

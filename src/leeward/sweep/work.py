@@ -9,6 +9,7 @@ import os
 import socket
 import time
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -44,6 +45,21 @@ class Outcome(NamedTuple):
 
     state: State
     message: str = ""
+
+
+@dataclass
+class Standing:
+    """How far one job is."""
+
+    state: State = "waiting"
+    message: str = ""
+    attempts: int = 0
+    updates: int = 0
+    """Updates made in all phases, of each run."""
+    value: float | None = None
+    """Mean over the runs at the last evaluation."""
+    quantity: str = ""
+    """Score (0 random, 100 expert) where references are known, else return."""
 
 
 def execute(
@@ -111,7 +127,8 @@ def _train(place: Path, job: SweepJob, loader: Loader, max_time: str | None) -> 
         from_json(RunOptions, job.options), run_dir=str(place), max_time=max_time
     )
     prepare_jax(options)
-    dataset = loader.load(job.source, options.env, job.data_options)
+    location = job.options.get("data_location", "memory")
+    dataset = loader.load(job.source, options.env, job.data_options, location)
     if dataset.content_hash() != job.data_hash:
         raise DataError(
             f"{job.source} has changed since the sweep was planned: put the old file back, or "
