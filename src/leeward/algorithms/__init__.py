@@ -1,6 +1,12 @@
-"""The algorithms, by name: a plain dictionary of every file's `ALGORITHM`."""
+"""The algorithms, by name: a plain dictionary of every file's `ALGORITHM`.
+
+Other packages add theirs by an entry point of the group `leeward.algorithms`, NAME =
+"module:ALGORITHM"; such a package is imported only when its algorithm is asked for.
+"""
 
 from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
 
 from leeward.algorithms import (
     awac,
@@ -50,22 +56,85 @@ ALIASES = {"il": "bc", "qr_dqn": "qrdqn"}
 """Other names by which algorithms are known."""
 DISCRETE = "discrete_"
 """What the name of an algorithm's form for discrete actions begins with."""
+GROUP = "leeward.algorithms"
+"""The entry points of other packages' algorithms."""
 
 
 def get_algorithm(name: str) -> Algorithm:
     """The algorithm called `name`, written with - or _.
 
     Raises:
-        ConfigError: no algorithm has that name.
+        ConfigError: no algorithm has that name, or the package that adds it is faulty.
     """
-    key = name.lower().replace("-", "_")
+    key = _key(name)
     key = ALIASES.get(key, key)
-    if key not in ALGORITHMS:
+    if key in ALGORITHMS:
+        return ALGORITHMS[key]
+    others = installed()
+    if key not in others:
+        known = sorted([*ALGORITHMS, *others])
         raise ConfigError(
-            f"unknown algorithm '{name}'.{did_you_mean(key, ALGORITHMS)} "
-            f"Algorithms: {', '.join(name.replace('_', '-') for name in sorted(ALGORITHMS))}"
+            f"unknown algorithm '{name}'.{did_you_mean(key, known)} "
+            f"Algorithms: {', '.join(name.replace('_', '-') for name in known)}"
         )
-    return ALGORITHMS[key]
+    return _load(others[key])
+
+
+def installed() -> dict[str, EntryPoint]:
+    """Algorithms of other packages, by name, none of them imported.
+
+    Raises:
+        ConfigError: a package uses a name that Leeward or another package has already.
+    """
+    found: dict[str, EntryPoint] = {}
+    for point in entry_points(group=GROUP):
+        key = _key(point.name)
+        if key in ALGORITHMS or key in ALIASES or key in found:
+            owner = _package(found[key]) if key in found else "leeward"
+            raise ConfigError(
+                f"the package {_package(point)} adds an algorithm '{point.name}', a name that "
+                f"{owner} uses already: rename it there, or uninstall the package"
+            )
+        found[key] = point
+    return found
+
+
+def all_algorithms() -> dict[str, Algorithm]:
+    """Leeward's own algorithms and those of other packages.
+
+    Raises:
+        ConfigError: a package that adds one is faulty.
+    """
+    return ALGORITHMS | {key: _load(point) for key, point in installed().items()}
+
+
+def _load(point: EntryPoint) -> Algorithm:
+    """The algorithm that an entry point names.
+
+    Raises:
+        ConfigError: it cannot be imported, is no `Algorithm`, or calls itself by another name.
+    """
+    where = f"the package {_package(point)} adds an algorithm '{point.name}' ({point.value})"
+    try:
+        value = point.load()
+    except Exception as error:  # whatever that package's own code raises
+        raise ConfigError(
+            f"{where}, which cannot be imported ({type(error).__name__}: {error}): mend or "
+            "uninstall the package"
+        ) from error
+    if not isinstance(value, Algorithm):
+        raise ConfigError(f"{where}, which is no leeward.types.Algorithm: mend the entry point")
+    if value.name != _key(point.name):
+        raise ConfigError(f"{where}, whose own name is '{value.name}': give both the same name")
+    return value
+
+
+def _key(name: str) -> str:
+    return name.lower().replace("-", "_")
+
+
+def _package(point: EntryPoint) -> str:
+    return "that installed it" if point.dist is None else point.dist.name
 
 
 def has_discrete_form(algorithm: Algorithm) -> bool:

@@ -34,7 +34,7 @@ Rows = tuple[tuple[str, ...], list[tuple[str, ...]]]
 
 def algorithms() -> Rows:
     """Names, action kinds, phases and presets."""
-    from leeward.algorithms import ALGORITHMS
+    from leeward.algorithms import all_algorithms
     from leeward.published import settings as published
 
     rows = [
@@ -44,7 +44,7 @@ def algorithms() -> Rows:
             " → ".join(phase.name for phase in algorithm.phases),
             ", ".join([*algorithm.presets, *published.names(name)]) or "–",
         )
-        for name, algorithm in sorted(ALGORITHMS.items())
+        for name, algorithm in sorted(all_algorithms().items())
     ]
     return ("algorithm", "actions", "phases", "presets"), rows
 

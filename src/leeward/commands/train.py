@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leeward.algorithms import ALGORITHMS, form_for, get_algorithm, has_discrete_form
+from leeward.algorithms import ALGORITHMS, form_for, get_algorithm, has_discrete_form, installed
 from leeward.commands.parsing import DataOptions, flags_of, load_arguments, parse, pick, positional
 from leeward.commands.show import run_table
 from leeward.errors import ConfigError
@@ -161,7 +161,7 @@ def _resume(arguments: Sequence[str]) -> int:
 
 
 def _usage(arguments: Sequence[str]) -> int:
-    names = ", ".join(name.replace("_", "-") for name in sorted(ALGORITHMS))
+    names = ", ".join(name.replace("_", "-") for name in sorted([*ALGORITHMS, *installed()]))
     text = (
         "usage: leeward train ALGORITHM DATASET [flags]\n"
         "       leeward train --resume RUN [--steps N]\n\n"
