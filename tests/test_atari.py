@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import sys
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import jax
@@ -10,7 +13,7 @@ import numpy as np
 import pytest
 
 import leeward
-from leeward import atari
+from leeward import atari, cli
 from leeward.algorithms import qrdqn
 from leeward.collect import CollectOptions, collect
 from leeward.copies import make_copies
@@ -19,7 +22,7 @@ from leeward.data.sampling import fit_scaling, gather, to_device
 from leeward.environments import environment_spec, make_environment, with_sticky_actions
 from leeward.errors import SimulationError
 from leeward.evaluate import Evaluator
-from leeward.policy import Policy, TrainedRun
+from leeward.policy import Policy, PolicyStack, TrainedRun, save_policy
 from leeward.types import Discrete
 
 pytest.importorskip("ale_py", reason="the games are an extra: pip install 'leeward[atari]'")
@@ -188,25 +191,45 @@ def test_collected_frames_make_the_game_s_observations(tmp_path: Path) -> None:
             break
 
 
-def test_a_policy_plays_whole_games() -> None:
-    spec = environment_spec(PONG)
+@pytest.fixture(scope="module")
+def policies() -> PolicyStack:
+    """A policy of random weights."""
     config = qrdqn.Config(hidden=(4,), quantiles=2)
-    policy_spec = leeward.Dataset.from_arrays(
+    data = leeward.Dataset.from_arrays(
         np.zeros((3, 4, 84, 84), np.uint8),
         np.zeros(3, int),
         np.zeros(3),
         np.zeros(3, bool),
         action_count=6,
     )
-    state = qrdqn.init(config, policy_spec.spec, jax.random.key(0))
-    scaling = fit_scaling(policy_spec, False)
-    policy = Policy(qrdqn.ALGORITHM, config, policy_spec.spec, scaling, state.network, _run())
-    assert policy_spec.spec.observation_shape == spec.observation_shape
+    state = qrdqn.init(config, data.spec, jax.random.key(0))
+    scaling = fit_scaling(data, False)
+    return Policy(qrdqn.ALGORITHM, config, data.spec, scaling, state.network, _run()).stack()
+
+
+def test_a_policy_plays_whole_games(policies: PolicyStack) -> None:
+    assert policies.spec.observation_shape == environment_spec(PONG).observation_shape
     with Evaluator(PONG, episodes=1) as evaluator:
-        result = evaluator.evaluate(policy.stack())
+        result = evaluator.evaluate(policies)
     assert -21.0 <= result.returns[0, 0] <= 0.0
     assert result.lengths[0, 0] > 700
     assert result.scores is not None
+
+
+def test_the_command_evaluates_with_sticky_actions(
+    policies: PolicyStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played: list[str] = []
+
+    def evaluate(stack: PolicyStack, env: str, **options: Any) -> None:
+        played.append(env)
+        raise SimulationError("not played")
+
+    monkeypatch.setattr(sys.modules["leeward.evaluate"], "evaluate", evaluate)
+    save_policy(tmp_path / "policy", dataclasses.replace(policies, env=PONG))
+    for flags in ([], ["--sticky-actions"], ["--sticky-actions", "--env", BREAKOUT]):
+        assert cli.main(["evaluate", str(tmp_path / "policy"), *flags]) == 2
+    assert played == [PONG, "ALE/Pong-v5", "ALE/Breakout-v5"]
 
 
 def _run() -> TrainedRun:

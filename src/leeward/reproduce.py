@@ -176,9 +176,10 @@ def settings(plan: Plan, steps: int | None) -> dict[str, Any]:
 
 def _data_options(row: Row, data: str | Path | None, offline: bool) -> dict[str, Any]:
     """Files in place of a row's data are read as the row's data are."""
-    d4rl = row.made is None and data is not None
-    layout = d4rl and Path(data).suffix.lower() in (".hdf5", ".h5")
-    return ({"d4rl_rows": "qlearning"} if layout else {}) | ({"offline": True} if offline else {})
+    options: dict[str, Any] = {"offline": True} if offline else {}
+    if row.made is None and data is not None and Path(data).suffix.lower() in (".hdf5", ".h5"):
+        options["d4rl_rows"] = "qlearning"
+    return options
 
 
 def judge(plan: Plan, run: Run) -> Reproduction:
