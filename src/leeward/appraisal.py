@@ -69,7 +69,7 @@ def appraise_all(
     unit: str = "updates",
 ) -> None:
     """Finds out what every run's policy is worth; keeps the best in `arrays` and in best/."""
-    step, policy = position.step, job.algorithm.policy(arrays.state)
+    step, policy = position.step, keeper.policies(arrays.state)
     stack = keeper.stack(policy, [step] * job.runs, None)
     worth = appraiser.appraise(stack, position, recorder, view, unit)
     better = better_runs(worth, position, step)

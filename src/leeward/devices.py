@@ -121,7 +121,7 @@ class Placement(NamedTuple):
         assert self.mesh is not None
         size = -(-len(rows) // self.mesh.size) * self.mesh.size
 
-        def part(index: tuple[slice, ...]) -> np.ndarray:
+        def part(index: Any) -> np.ndarray:
             wanted = np.arange(*index[0].indices(size))
             if wanted[-1] < len(rows):
                 return rows[index]
@@ -217,9 +217,10 @@ def _on_own_runs(
 ) -> Callable[..., Any]:
     """`function`, compiled so that every device calls it with its own runs alone."""
     names = list(inspect.signature(function).parameters)[len(static) :]
-    data = DeviceData(
-        *(PARTS if shard_data and name in SPLIT else WHOLE for name in DeviceData._fields)
+    columns: Any = (
+        PARTS if shard_data and name in SPLIT else WHOLE for name in DeviceData._fields
     )
+    data = DeviceData(*columns)
     split: dict[str, Any] = dict.fromkeys(names, PARTS) | {
         name: data if name in ("data", "held_out") else WHOLE for name in SHARED if name in names
     }

@@ -125,9 +125,10 @@ def zero_means(
 
 def empty_means(one: OneUpdate, config: Any, state: Any, own: Any, runs: int) -> Means:
     """Empty sums for every metric of an update; arguments as `repeat_updates` has them."""
-    first = jax.tree.map(lambda leaf: leaf[0], (config, state, own))
-    names = jax.eval_shape(lambda *given: one(*given, jnp.int32(0))[1], *first)
-    return Means(*({name: jnp.zeros(runs) for name in names} for _ in Means._fields))
+    first, step = jax.tree.map(lambda leaf: leaf[0], (config, state, own)), jnp.int32(0)
+    names = jax.eval_shape(lambda config, state, own: one(config, state, own, step)[1], *first)
+    total, number = ({name: jnp.zeros(runs) for name in names} for _ in range(2))
+    return Means(total, number)
 
 
 @partial(jax.jit, static_argnames=("phase", "index"), donate_argnames=("state", "means"))
@@ -190,10 +191,36 @@ def repeat_updates(
         return loop(lambda step, carry: next_of(step, carry, config, own), state, means)
 
     if jax.default_backend() == "cpu":
-        return over_runs(one_run, config, state, own, means)
+        return _in_turn(one_run, config, state, own, means)
     # Elsewhere the loop outside: `step` stays unbatched, so conditionals stay branches.
     of_all = jax.vmap(next_of, in_axes=(None, 0, 0, 0))
     return loop(lambda step, carry: of_all(step, carry, config, own), state, means)
+
+
+def _in_turn(
+    one_run: Callable[[Any, Any, Any, Means], tuple[Any, Means]],
+    config: Any,
+    state: Any,
+    own: Any,
+    means: Means,
+) -> tuple[Any, Means]:
+    """`one_run` of every run, one after another, each new state in its old one's memory.
+
+    As `over_runs` on CPU, whose lax.map would hold all old states and all new ones at once.
+    """
+
+    def body(run: Any, carry: tuple[Any, Means]) -> tuple[Any, Means]:
+        given = jax.tree.map(
+            lambda leaf: jax.lax.dynamic_index_in_dim(leaf, run, keepdims=False),
+            (config, carry[0], own, carry[1]),
+        )
+        return jax.tree.map(
+            lambda old, new: jax.lax.dynamic_update_index_in_dim(old, new, run, 0),
+            carry,
+            one_run(*given),
+        )
+
+    return jax.lax.fori_loop(0, jax.tree.leaves(state)[0].shape[0], body, (state, means))
 
 
 class Sums(NamedTuple):

@@ -15,17 +15,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from leeward import engine
+from leeward import devices, engine
 from leeward.appraisal import Appraiser, appraise_all, make_appraiser
 from leeward.clock import Clock
-from leeward.data.dataset import Dataset, split_by_episode
-from leeward.data.sampling import DeviceData, fit_scaling, to_device
+from leeward.data.dataset import split_by_episode
+from leeward.data.sampling import DeviceData, fit_scaling, select_transitions
 from leeward.errors import TrainingError
 from leeward.job import Job, Position
 from leeward.options import seconds
 from leeward.progress import View
 from leeward.recorder import Recorder
 from leeward.saving import Arrays, Keeper
+from leeward.streaming import Stream
 from leeward.types import Phase
 
 CHUNK_SECONDS = 1.0
@@ -107,29 +108,39 @@ class Training:
         limit = job.options.max_time
         self.deadline = math.inf if limit is None else time.monotonic() + seconds(limit)
         scaling = fit_scaling(job.dataset, job.config.normalize_observations)
-        self.data = to_device(job.dataset, scaling)
-        self.config = engine.stack_configs(job.config, job.settings)
-        self.key = engine.run_keys(list(job.seeds))
+        self.placement = devices.place(job)
+        self.programs = self.placement.programs
+        config = engine.stack_configs(job.config, job.settings)
+        key = engine.run_keys(list(job.seeds))
+        self.config, self.key = self.placement.spread((config, key))
+        self.stream = None
+        if job.options.data_location == "disk":
+            self.stream = Stream(job, scaling, key)
+            self.programs = self.stream.programs(self.programs)
+            self.data = self.stream.columns
+        else:
+            self.data = self.placement.data(job.dataset, scaling)
         self.clock = Clock()
         self.pending: Pending | None = None
         self.recorder, self.appraiser = recorder, appraiser
-        self.keeper = Keeper(job, directory, self.config, scaling)
+        self.keeper = Keeper(job, directory, config, scaling, self.placement)
         newest = self.keeper.newest()
         if newest is None:
             self.position = Position()
-            self.arrays = Arrays(
-                engine.init_states(job.algorithm.init, job.dataset.spec, self.config, self.key)
-            )
+            inputs = job.dataset.spec, self.config, self.key
+            self.arrays = Arrays(self.programs.init_states(job.algorithm.init, *inputs))
         else:
             self.position = self.keeper.position(newest)
             self.arrays = self.keeper.restore(
                 newest,
                 self.position,
-                self.key,
+                key,
                 lambda phase: self._split(self._held_out_fraction(phase))[0],
             )
             view.event(f"resumed from {newest}")
         self.recorder.begin(self.position)
+        if self.placement.mesh is not None:
+            view.event(str(self.placement))
 
     def go(self) -> None:
         """All phases that are left, then the final policy."""
@@ -155,16 +166,21 @@ class Training:
         fraction = self._held_out_fraction(phase)
         data, held_out = self._split(fraction)
         if position.step == 0 and phase.enter is not None:
-            self.arrays.state = engine.enter_phase(
+            self.arrays.state = self.programs.enter_phase(
                 phase, index, self.config, self.arrays.state, data, self.key
             )
         if fraction and self._validation(phase)[1] and self.arrays.best is None:
-            self.arrays.best = engine.first_best(self.arrays.state, job.runs)
+            first = engine.first_best(self.arrays.state, self.placement.rows)
+            self.arrays.best = self.placement.spread(first)
         end = job.phase_steps(index)
+        if self.stream is not None:
+            self.stream.begin(index, fraction, position.step, end)
         self.view.start(phase.name, position.step, end)
         limit = FIRST_CHUNK
         while position.step < end and len(position.stopped) < job.runs:
             length = min(self._next_stop(phase, index, end) - position.step, limit)
+            if self.stream is not None:
+                length = min(length, self.stream.ready(position.step))
             self._chunk(phase, index, data, length, end)
             if held_out is not None and (
                 position.step == end or position.step % self._validation(phase)[0] == 0
@@ -180,8 +196,8 @@ class Training:
         self._settle()
         if self.arrays.means is not None:  # ended early, between two lines
             average = {
-                name: np.asarray(total) / np.asarray(self.arrays.means.number[name])
-                for name, total in self.arrays.means.total.items()
+                name: self.placement.numbers(value)
+                for name, value in engine.averages(self.arrays.means).items()
             }
             self._write(index, position.step, average)
             self.arrays.means = None
@@ -189,8 +205,8 @@ class Training:
             self.arrays.state, self.arrays.best = self.arrays.best.state, None
         if phase.measurement is not None:
             state = self.config, self.arrays.state
-            numbers = engine.measure(phase.measurement, *state, data, held_out)
-            found = {name: np.asarray(value) for name, value in numbers.items()}
+            numbers = self.programs.measure(phase.measurement, *state, data, held_out)
+            found = {name: self.placement.numbers(value) for name, value in numbers.items()}
             for line in self.recorder.measurement(index, position.step, found, position.failed):
                 self.view.event(line)
             self.keeper.close_up(phase, self.arrays.state, data if held_out is None else held_out)
@@ -200,11 +216,11 @@ class Training:
         """Starts one chunk, then takes care of the results of the one before it."""
         position, arrays = self.position, self.arrays
         if arrays.means is None:
-            arrays.means = engine.zero_means(
+            arrays.means = self.programs.zero_means(
                 phase, index, self.config, arrays.state, data, self.key
             )
         first = jnp.int32(position.step), jnp.int32(length)
-        arrays.state, arrays.means, average, finite = engine.run_chunk(
+        arrays.state, arrays.means, average, finite = self.programs.run_chunk(
             phase, index, self.config, arrays.state, data, self.key, arrays.means, *first
         )
         self._settle()
@@ -221,10 +237,10 @@ class Training:
         if pending is None:
             self.clock.start()
             return
-        finite = np.asarray(pending.finite)
+        finite = self.placement.numbers(pending.finite)
         self.clock.chunk(pending.length)
         self.view.advance(pending.step, self.clock.rate * self.job.runs)
-        average = {name: np.asarray(value) for name, value in pending.average.items()}
+        average = {name: self.placement.numbers(v) for name, v in pending.average.items()}
         self._check_finite(pending, finite, average)
         if pending.write:
             self._write(pending.phase, pending.step, average)
@@ -302,24 +318,29 @@ class Training:
 
     def _split(self, fraction: float) -> tuple[DeviceData, DeviceData | None]:
         """(training, held-out) data on the device; rows are shared."""
+        if self.stream is not None:
+            return self.stream.split(fraction)
         if not fraction:
             return self.data, None
         training, held_out = split_by_episode(self.job.dataset, fraction, seed=0)
-        return select_transitions(self.data, training), select_transitions(self.data, held_out)
+        parts = (select_transitions(self.data, part) for part in (training, held_out))
+        data, rest = map(self.placement.share, parts)
+        return data, rest
 
     def _validate(self, phase: Phase, index: int, held_out: DeviceData) -> None:
         """Measures the held-out loss of every run and keeps the best states."""
         assert phase.early_stopping is not None
         self._settle()
         patience = self._validation(phase)[1]
-        loss = engine.held_out_loss(phase.early_stopping, self.config, self.arrays.state, held_out)
-        self.recorder.validation(index, self.position.step, np.asarray(loss))
+        given = self.config, self.arrays.state, held_out
+        loss = self.programs.held_out_loss(phase.early_stopping, *given)
+        self.recorder.validation(index, self.position.step, self.placement.numbers(loss))
         self.clock.start()
         if self.arrays.best is None:  # only measured
             return
-        best = engine.keep_best(self.arrays.best, self.arrays.state, loss, jnp.int32(patience))
-        self.arrays.best = best
-        ended = np.flatnonzero(np.asarray(best.since) >= patience)
+        given = self.arrays.best, self.arrays.state, loss
+        self.arrays.best = best = self.programs.keep_best(*given, jnp.int32(patience))
+        ended = np.flatnonzero(self.placement.numbers(best.since) >= patience)
         self.position.stopped = [int(run) for run in ended]
 
     # --- Evaluation and saving ---
@@ -343,7 +364,7 @@ class Training:
         """The last evaluation, the final policy and the last checkpoint."""
         if self.appraiser is not None:
             self._evaluate()
-        policy = self.job.algorithm.policy(self.arrays.state)
+        policy = self.keeper.policies(self.arrays.state)
         steps = [self.position.step] * self.job.runs
         self.keeper.save_policy(self.directory / "final", policy, steps)
         self.position.complete = True
@@ -356,17 +377,6 @@ class Training:
         self.recorder.mark(self.position)
         self.keeper.save(self.arrays, self.position)
         self.clock.start()
-
-
-def select_transitions(data: DeviceData, part: Dataset) -> DeviceData:
-    """`data` with only the transitions of `part`, whose rows are the same."""
-    start = jnp.asarray(part.start, jnp.int32)
-    next_observation = data.next_observation
-    if next_observation is not None:
-        next_observation = next_observation[jnp.searchsorted(data.start, start)]
-    return data._replace(
-        start=start, steps_left=jnp.asarray(part.steps_left()), next_observation=next_observation
-    )
 
 
 def divergence(job: Job, directory: Path, position: Position, newest: Path | None) -> TrainingError:

@@ -58,12 +58,22 @@ class RunOptions:
     """Added to every reward last, such as −1 for AntMaze."""
     ignore_errors: bool = False
     """Train although the data doctor (leeward inspect) finds errors."""
+    data_location: Literal["memory", "disk"] = "memory"
+    """Where rows are while training: in memory, on the device, or on disk, in mapped files of which
+    only the next updates' rows are read. Results are the same."""
     max_time: str | None = None
     """Stop and save after this long (90s, 30m, 2h); continue with --resume."""
     eager: bool = False
     """Run without compilation, for debugging: slow."""
     device: Literal["cpu", "gpu", "tpu"] | None = None
     """Where to train; default the fastest there is."""
+    devices: int | None = None
+    """How many devices share the work; default all accelerators where there are several runs, else
+    one."""
+    split: Literal["runs", "batch"] = "runs"
+    """What devices share: each trains its own runs, or its part of every batch of all runs."""
+    shard_data: bool = False
+    """With several devices: each holds a part of the observations, not all of them."""
 
 
 def field_help(cls: type) -> dict[str, str]:
@@ -102,10 +112,12 @@ def check_options(options: RunOptions) -> None:
         "checkpoint_every",
         "keep_checkpoints",
         "select_steps",
+        "devices",
     )
     for name in positive:
-        if getattr(options, name) < 1:
-            raise ConfigError(f"--{_flag(name)} must be at least 1, got {getattr(options, name)}")
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"--{_flag(name)} must be at least 1, got {value}")
     if options.eval_every < 0:
         raise ConfigError(f"--eval-every must be 0 (never) or more, got {options.eval_every}")
     if options.select == "ope" and options.eval_every == 0:

@@ -11,10 +11,12 @@ from types import MappingProxyType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from leeward import checkpoint, closeups, engine
 from leeward.data.sampling import DeviceData, Scaling
+from leeward.devices import Placement
 from leeward.job import Job, Position
 from leeward.policy import PolicyStack, TrainedRun, save_policy
 from leeward.types import Phase
@@ -45,8 +47,16 @@ class Arrays:
 class Keeper:
     """Saves and restores one job in one run directory."""
 
-    def __init__(self, job: Job, directory: Path, config: Any, scaling: Scaling) -> None:
+    def __init__(
+        self,
+        job: Job,
+        directory: Path,
+        config: Any,
+        scaling: Scaling,
+        placement: Placement | None = None,
+    ) -> None:
         self._job, self._config, self._scaling = job, config, scaling
+        self._placement = placement or Placement(job.runs)
         self._directory, self._checkpoints = directory, directory / "checkpoints"
         self.best = directory / "best"
         """Folder of the best policies."""
@@ -55,7 +65,7 @@ class Keeper:
         """Writes what a phase shows of single transitions at its end, if it shows anything."""
         closeup = None if phase.measurement is None else phase.measurement.closeup
         if closeup is not None:
-            shown = engine.close_up(closeup, self._config, state, data)
+            shown = engine.close_up(closeup, self._config, self._placement.gather(state), data)
             closeups.write(self._directory, phase.name, shown)
 
     def newest(self) -> Path | None:
@@ -81,14 +91,15 @@ class Keeper:
         position.has_means, position.has_best = arrays.means is not None, arrays.best is not None
         phase = self._job.algorithm.phases[position.phase].name
         last = position.phase == self._job.last_phase
+        present = {name: self._placement.gather(part) for name, part in arrays.present().items()}
         checkpoint.save(
             self._checkpoints,
             str(position.step) if last else f"{phase}-{position.step}",
-            {**arrays.present(), **more},
+            {**present, **more},
             {**dataclasses.asdict(position), **facts},
             lambda folder: self.save_policy(
                 folder / "policy",
-                self._job.algorithm.policy(arrays.state),
+                self._job.algorithm.policy(present["state"]),
                 [position.step] * self._job.runs,
             ),
         )
@@ -125,7 +136,15 @@ class Keeper:
             like.best = jax.eval_shape(first, like.state)
         if position.best_return:
             like.best_policy = algorithm.policy(like.state)
-        return Arrays(**checkpoint.restore(folder, like.present()))
+        found = Arrays(**checkpoint.restore(folder, like.present()))
+        for name in ("state", "means", "best"):  # the best policies are of no program
+            setattr(found, name, self._placement.spread(getattr(found, name)))
+        return found
+
+    def policies(self, state: Any) -> Any:
+        """The policies of all runs [N, …] on one device, from states as they are trained."""
+        policies = self._placement.gather(self._job.algorithm.policy(state))
+        return jax.tree.map(jnp.asarray, policies)
 
     def stack(self, policies: Any, steps: list[int], returns: list[float] | None) -> PolicyStack:
         """The policies of all runs, ready to act.

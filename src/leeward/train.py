@@ -17,16 +17,19 @@ from leeward.config import from_json, to_json
 from leeward.data.checks import Report, inspect
 from leeward.data.dataset import Dataset, best_episodes
 from leeward.data.download import cache_folder
+from leeward.data.mapped import INSPECTED_BYTES, is_on_disk, leading_part
 from leeward.data.sampling import check_sampling
 from leeward.data.transforms import reward_transform
 from leeward.description import describe
+from leeward.devices import place
 from leeward.environments import check_matches, environment_spec
 from leeward.errors import ConfigError, DataError
-from leeward.forms import fitting_form, read
+from leeward.forms import Location, fitting_form, read
 from leeward.job import Job
 from leeward.options import RunOptions, check_options, option_names
 from leeward.run import Run
 from leeward.settings import make_config, preset_settings
+from leeward.streaming import check_streams
 from leeward.types import Algorithm, Box
 
 OnMetrics = Callable[[Mapping[str, Any]], None]
@@ -72,7 +75,8 @@ def train(
         >>> run = leeward.train("td3_bc", "pendulum.hdf5", seeds=range(3), steps=10_000)
         >>> run.scores()
     """
-    chosen = fitting_form(get_algorithm(algorithm), data, env, data_options or {})
+    location = "disk" if settings.get("data_location") == "disk" else "memory"
+    chosen = fitting_form(get_algorithm(algorithm), data, env, data_options or {}, location)
     names = set(option_names()) - {"env", "seeds", "run_dir"}
     given = {name: settings.pop(name) for name in list(settings) if name in names}
     options = from_json(
@@ -88,10 +92,11 @@ def train(
     check_options(options)
     config, swept = make_config(chosen, preset, settings, sorted(names), data)
     prepare_jax(options)
-    dataset = load(chosen, data, env or options.env, data_options or {})
+    dataset = load(chosen, data, env or options.env, data_options or {}, options.data_location)
     report = examine(dataset, options.ignore_errors)
     environment = find_environment(dataset, env)
     job = make_job(chosen, config, swept, options, dataset, environment)
+    place(job)  # refuses devices that are not there
     directory = (
         Path(options.run_dir)
         if options.run_dir
@@ -119,6 +124,7 @@ def resume(
     steps: int | None = None,
     extend_schedule: bool = False,
     max_time: str | None = None,
+    devices: int | None = None,
     quiet: bool = False,
     on_metrics: OnMetrics | None = None,
 ) -> Run:
@@ -132,6 +138,7 @@ def resume(
         extend_schedule: let learning-rate schedules end at the new `steps`; else they keep the
             horizon of the run's first start.
         max_time: stop and save after this long.
+        devices: how many devices share the work; default as the run was started.
         quiet: no progress view.
         on_metrics: called with every line of metrics.
 
@@ -143,6 +150,8 @@ def resume(
     if "origin" in saved:
         if extend_schedule:
             raise ConfigError(f"{directory} is a fine-tuned run, which has no schedule to extend")
+        if devices is not None:
+            raise ConfigError(f"{directory} is a fine-tuned run, which uses one device")
         from leeward.finetune import resume as resume_finetuning  # it builds on this module
 
         return resume_finetuning(
@@ -163,6 +172,8 @@ def resume(
     if extend_schedule:
         config = dataclasses.replace(config, steps=steps)
     fields = dict(saved["options"], max_time=max_time, quiet=quiet, run_dir=str(directory))
+    if devices is not None:
+        fields["devices"] = devices
     options = from_json(RunOptions, fields)
     check_options(options)
     prepare_jax(options)
@@ -171,6 +182,7 @@ def resume(
     job = make_job(algorithm, config, None, options, dataset, environment)
     job = with_runs(job, saved["runs"], steps if steps is not None else saved["steps"])
     check_unchanged(directory, saved, job)
+    place(job)  # refuses devices that are not there
     with run.locked(directory):
         extended = saved | {"steps": job.steps, "config": to_json(config)}
         if steps is not None:
@@ -235,13 +247,14 @@ def load(
     data: str | Path | Dataset,
     env: str | Callable[[], Any] | None,
     data_options: Mapping[str, Any],
+    location: Location = "memory",
 ) -> Dataset:
     """The data set, its action box taken from the environment where one was named.
 
     Raises:
         DataError: it cannot be read, or its actions are of a kind that the algorithm cannot learn.
     """
-    dataset = read(data, env, data_options)
+    dataset = read(data, env, data_options, location)
     check_actions(algorithm, dataset)
     return dataset
 
@@ -265,12 +278,12 @@ def check_actions(algorithm: Algorithm, dataset: Dataset) -> None:
 
 
 def examine(dataset: Dataset, ignore_errors: bool) -> Report:
-    """The data doctor's report, which the run keeps.
+    """The data doctor's report, which the run keeps; of data on disk, that of a first part.
 
     Raises:
         DataError: it found errors, and they are not to be ignored.
     """
-    report = inspect(dataset)
+    report = inspect(leading_part(dataset, INSPECTED_BYTES) if is_on_disk(dataset) else dataset)
     if report.errors and not ignore_errors:
         first = report.errors[0]
         raise DataError(
@@ -330,7 +343,7 @@ def make_job(
         different = {tuple(setting.items()): setting for _, setting in rows}
         for setting in different.values():
             algorithm.check(dataclasses.replace(config, **setting), dataset)
-    return Job(
+    job = Job(
         algorithm=algorithm,
         config=config,
         settings=tuple(setting for _, setting in rows),
@@ -341,6 +354,9 @@ def make_job(
         environment=environment,
         logged=logged,
     )
+    if options.data_location == "disk":
+        check_streams(job)
+    return job
 
 
 def prepare_jax(options: RunOptions) -> None:
