@@ -26,7 +26,9 @@ def weights(directory: Path, policy: str = "final") -> dict[str, np.ndarray]:
         return dict(archive)
 
 
-def train(directory: Path, data: Dataset, algorithm: str = "td3_bc", **settings: Any) -> Path:
+def train(
+    directory: Path, data: Dataset | Path, algorithm: str = "td3_bc", **settings: Any
+) -> Path:
     """A tiny run; returns its directory."""
     leeward.train(algorithm, data, run_dir=directory, **(SMALL | {"steps": 20} | settings))
     return directory

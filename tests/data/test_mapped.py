@@ -106,7 +106,9 @@ def test_a_changed_source_is_read_anew(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.hdf5")
     first = on_disk(path)
     with h5py.File(path, "r+") as file:
-        file["rewards"][0] = 5.0
+        rewards = file["rewards"]
+        assert isinstance(rewards, h5py.Dataset)
+        rewards[0] = 5.0
     os.utime(path, ns=(0, 0))
     assert on_disk(path).reward[0] == 5.0
     assert first.reward[0] != 5.0

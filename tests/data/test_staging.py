@@ -13,6 +13,7 @@ import pytest
 
 from leeward.data.dataset import Dataset
 from leeward.data.moments import mean_and_std
+from leeward.data.returns import return_to_go
 from leeward.data.sampling import fit_scaling, gather, to_device
 from leeward.data.staging import HostRows, network_units, small_columns, staged_batch
 from leeward.errors import DataError
@@ -22,7 +23,7 @@ DISCOUNT = 0.97
 
 
 def small(kind: str) -> Dataset:
-    """18 episodes of 1 to 6 steps: every third cut off, every fourth without a last observation."""
+    """Most of 18 episodes of 1 to 6 steps, every third of them cut off."""
     generator = np.random.default_rng(3)
     length = 1 + np.arange(18) % 6
     rows = int(length.sum())
@@ -46,13 +47,11 @@ def small(kind: str) -> Dataset:
         following[::3] = generator.integers(0, 99, following[::3].shape)
     if "frames" in kind:
         given["metadata"] = {"frame_stack": 3}
-    without_last = number % 4 == 1
     data = Dataset.from_arrays(**given, next_observation=following)
     if "apart" in kind:
         return data.select_transitions(np.arange(data.transitions) % 5 > 0)
     assert data.next_rows_chain()
-    kept = ~without_last[np.repeat(np.arange(rows), 1)]
-    return data.select_transitions(kept)
+    return data.select_transitions(number % 4 != 1)
 
 
 @pytest.mark.parametrize(
@@ -81,10 +80,20 @@ def test_staged_batches_equal_gathered_ones(kind: str, n_step: int) -> None:
     ready = network_units(scaling, jax.device_put(staged))
     ready = jax.tree.map(lambda leaf: leaf[0], ready)
     expected = jax.jit(lambda data: gather(data, jnp.asarray(index), DISCOUNT, n_step))(whole)
-    found = jax.jit(lambda *given: staged_batch(*given, DISCOUNT, n_step))(columns, ready)
+    found = jax.jit(lambda data, rows: staged_batch(data, rows, DISCOUNT, n_step))(columns, ready)
     for name, column in zip(Batch._fields, expected, strict=True):
         assert getattr(found, name).dtype == column.dtype, name
         np.testing.assert_array_equal(getattr(found, name), column, err_msg=name)
+
+
+@pytest.mark.parametrize("repeat_last_reward", [False, True])
+def test_returns_to_go_need_small_columns_only(repeat_last_reward: bool) -> None:
+    data = small("vectors")
+    scaling = fit_scaling(data, normalize_observations=True)
+    np.testing.assert_array_equal(
+        return_to_go(small_columns(data, scaling), DISCOUNT, repeat_last_reward),
+        return_to_go(to_device(data, scaling), DISCOUNT, repeat_last_reward),
+    )
 
 
 def test_a_part_is_found_among_the_rows_of_all() -> None:

@@ -50,6 +50,8 @@ class ResumeOptions:
     """Let learning-rate schedules end at the new --steps; else they keep their first horizon."""
     max_time: str | None = None
     """Stop and save after this long (90s, 30m, 2h)."""
+    devices: int | None = None
+    """How many devices share the work; default as the run was started."""
     quiet: bool = False
     """No progress view."""
 
@@ -132,7 +134,7 @@ def _form(algorithm: Algorithm, arguments: Sequence[str]) -> Algorithm:
     from leeward.forms import fitting_form  # what follows reads data
 
     options = load_arguments(pick(DataOptions, parsed))
-    form = fitting_form(algorithm, parsed.dataset, parsed.env, options)
+    form = fitting_form(algorithm, parsed.dataset, parsed.env, options, parsed.data_location)
     if form is not algorithm and not (parsed.quiet or parsed.print_config):
         name = form.name.replace("_", "-")
         print(f"actions are discrete: {algorithm.name} is {name} here")  # noqa: T201
@@ -153,6 +155,7 @@ def _resume(arguments: Sequence[str]) -> int:
         steps=parsed.steps,
         extend_schedule=parsed.extend_schedule,
         max_time=parsed.max_time,
+        devices=parsed.devices,
         quiet=parsed.quiet,
     )
     if not parsed.quiet:

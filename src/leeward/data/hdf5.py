@@ -70,8 +70,8 @@ def read_column(file: h5py.File, key: str) -> np.ndarray:
 def _mapped(file: h5py.File, item: h5py.Dataset) -> np.ndarray:
     """A column in a mapped file: the HDF5 file itself where that holds it as one plain block."""
     offset = item.id.get_offset()
-    plain = item.chunks is None and offset is not None and offset % item.dtype.itemsize == 0
-    if plain and item.dtype.kind in "fiu" and item.dtype.isnative:
+    usable = item.chunks is None and item.dtype.kind in "fiu" and item.dtype.isnative
+    if usable and offset is not None and offset % item.dtype.itemsize == 0:
         return np.memmap(file.filename, item.dtype, "r", offset, item.shape)
     column = allocate(item.shape, item.dtype)
     for rows in blocks(column):

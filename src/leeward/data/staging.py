@@ -30,7 +30,7 @@ _SLOW = 2e-5  # seconds a row from which it came from the disk, not from memory;
 class Staged(NamedTuple):
     """The rows of batches: in NumPy as stored, then on the device in network units."""
 
-    index: Int[Array, "*batches B"]
+    index: Int[Array, "*batches B"]  # pyright: ignore[reportIncompatibleMethodOverride]
     row: Shaped[Array, "*batches B S *row"]
     """Frames of the observation, then those that the next observation has besides."""
     following: Shaped[Array, "*batches B *row"] | None
