@@ -289,3 +289,46 @@ def test_the_interval_is_over_episodes_below_three_seeds(compare_table: ModuleTy
     assert found.mean == pytest.approx((9.5 + 20.272305) * unit)
     assert found.high - found.mean == pytest.approx(spread, rel=0.05)
     assert found.mean - found.low == pytest.approx(spread, rel=0.05)
+
+
+def test_one_training_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_training = load("one_training", monkeypatch)
+    settings = {"steps": 6, "log_every": 2, "hidden": [8], "batch_size": 4, "alpha": [1.0, 2.0]}
+    job = one_training.Job("td3_bc", settings, seeds=2, transitions=100)
+    found = one_training.measure(job)
+    assert (found["runs"], found["updates"]) == (4, 4)
+    assert found["updates_per_second"] > 0.0
+    # Actor and two critics, each with its target, and Adam's two moments and count.
+    actor, critics = (18 + 6) * 8 + 6, 2 * ((24 + 1) * 8 + 1)
+    assert found["state_bytes"] == 4 * (4 * (actor + critics) + 2)
+    broken_off = one_training.measure(job._replace(enough=0.0))
+    assert broken_off["updates"] == 2
+
+
+def test_cases_for_accelerators_have_settings_that_exist(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gpu = load("gpu", monkeypatch)
+    jobs: list[Any] = []
+    monkeypatch.setattr(gpu, "in_child", lambda job: jobs.append(job) or {"runs": job.seeds})
+    out = tmp_path / "gpu.jsonl"
+    monkeypatch.setattr("sys.argv", ["gpu.py", "--out", str(out)])
+    gpu.main()
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(row["row"], row["runs"]) for row in rows] == [
+        (name, seeds) for seeds in (1, 10, 100) for name in ("td3-bc", "fisher-brc", "pixel cql")
+    ]
+    for job in [*jobs, *map(gpu.smaller, jobs)]:
+        settings = {n: v for n, v in job.settings.items() if n not in option_names()}
+        make_config(get_algorithm(job.algorithm), None, settings)
+
+
+def test_many_runs_are_compared_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = load("seeds", monkeypatch)
+    one = {"runs": 1, "updates_per_second": 300.0, "peak_mb": 500.0, "state_bytes": 3_000_000}
+    many = {"runs": 32, "updates_per_second": 330.0, "peak_mb": 624.0, "state_bytes": 3_000_000}
+    found = dict(zip(seeds.CASES, ([one, one], [many, many]), strict=True))
+    compared = seeds.summary(found)
+    assert compared["throughput_of_one_run"] == 1.1
+    assert compared["memory_mb_each"] == 4.0
+    assert compared["memory_of_one_state"] == 1.33
