@@ -142,9 +142,10 @@ def _outcome(ray: Any, reference: Any, cluster: Cluster) -> Outcome:
 
 def _part(ray: Any, references: list[Any]) -> None:
     """Interrupts tasks and gives them time to save."""
-    for reference in references:
-        ray.cancel(reference)
-    ray.wait(references, num_returns=len(references), timeout=PARTING_SECONDS)
+    with contextlib.suppress(ray.exceptions.RayError):  # the cluster may be lost
+        for reference in references:
+            ray.cancel(reference)
+        ray.wait(references, num_returns=len(references), timeout=PARTING_SECONDS)
 
 
 def _lost(directory: Path, error: Exception) -> TrainingError:
@@ -159,8 +160,7 @@ def _connect(ray: Any, address: str) -> None:
     try:
         if address == LOCAL:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            # On the loopback address alone: nobody else can reach it.
-            ray.init(address=LOCAL, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+            ray.init(address=LOCAL, include_dashboard=False, **quiet)
         else:
             ray.init(address=address, **quiet)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
