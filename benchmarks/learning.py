@@ -3,8 +3,8 @@
 A row is one `leeward train` and the evaluations that it made; rows whose folder is in
 benchmarks/results/learning already are skipped, a row that was stopped goes on where it was, so
 the command can be repeated until all are there. The Hopper rows need D4RL's file; the Pendulum
-rows make their data first (`leeward collect`). Run it when nothing else runs: the wall times are
-kept.
+rows make their data first (`leeward collect`); those of the double pendulum are the quick start's.
+Run it when nothing else runs: the wall times are kept.
 
     python benchmarks/learning.py --hopper hopper-medium-expert.hdf5
     python benchmarks/learning.py --table
@@ -33,6 +33,8 @@ RESULTS = HERE / "results" / "learning"
 SEEDS = ("0", "1", "2")
 COLLECT = ("Pendulum-v1", "--dataset", "full-replay", "--steps", "12000", "--random-steps", "2000")
 EPISODES = ("--eval-every", "5000", "--eval-episodes", "20")
+SHIPPED = "inverteddoublependulum-replay-v5"
+SMALL = ("--hidden", "64", "64")
 
 
 class Row(NamedTuple):
@@ -68,6 +70,20 @@ ROWS = (
         "hopper",
         ("fisher-brc", "--bc-pretraining-steps", "50000", "--steps", "100000"),
         "112.4 (v0): arXiv 2103.08050, table 1; 90.6 (v0): arXiv 2106.06860, table 2",
+    ),
+    Row(
+        "double-pendulum-bc",
+        "double pendulum",
+        ("bc", "--steps", "10000", *SMALL, "--seeds", *SEEDS),
+    ),
+    Row(
+        "double-pendulum-fisher-brc",
+        "double pendulum",
+        (
+            *("fisher-brc", "--bc-pretraining-steps", "3000", "--steps", "25000", *SMALL),
+            *("--behavior-hidden", "64", "64", "--f-reg", "0.01", "--reward-bonus", "0"),
+            *("--seeds", *SEEDS),
+        ),
     ),
     Row("pendulum-bc", "pendulum", ("bc", "--steps", "10000", "--seeds", *SEEDS)),
     Row(
@@ -114,7 +130,9 @@ def run(row: Row, options: argparse.Namespace) -> None:
     if row.data == "hopper" and options.hopper is None:
         print(f"{row.name} needs --hopper")
         return
-    data = options.hopper if row.data == "hopper" else pendulum(options.runs)
+    data = options.hopper if row.data == "hopper" else SHIPPED
+    if row.data == "pendulum":
+        data = pendulum(options.runs)
     directory = options.runs / row.name
     command = ("train", row.algorithm, str(data), *row.command[1:], *EPISODES)
     begun = time.monotonic()

@@ -1,7 +1,11 @@
-"""Writes the tables of the documentation that come from the code: settings, flags, published facts.
+"""Writes the parts of the documentation that come from the code and from benchmarks/results.
 
-A table stands between `<!-- settings: NAME -->` (an algorithm's Config), `<!-- flags: NAME -->`
-(an options class) or `<!-- published: NAME -->` (published settings or scores), and `<!-- end -->`.
+A part stands between `<!-- settings: NAME -->` (an algorithm's Config), `<!-- flags: NAME -->`
+(an options class), `<!-- published: NAME -->` (published settings or scores), `<!-- results: NAME …
+-->` (what was measured of algorithms), `<!-- recorded: NAME -->` (a file of results) or
+`<!-- gallery: all -->`, and `<!-- end -->`. Single numbers stand in a sentence between
+`<!-- measured: ROW -->`, `<!-- beside: ROW -->` (the data's mean), `<!-- speed: ROW -->` or
+`<!-- published-score: ROW -->` and the same end.
 A test fails while one is out of date.
 """
 
@@ -10,6 +14,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
+
+import gallery
+import measured
 
 from leeward.algorithms import get_algorithm
 from leeward.collect import CollectOptions, OnlineOptions, QRDQNOptions
@@ -36,7 +43,11 @@ from leeward.published import scores
 from leeward.published import settings as published
 
 DOCS = Path(__file__).parents[1] / "docs"
-BLOCK = re.compile(r"<!-- (settings|flags|published): ([\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
+BLOCK = re.compile(
+    r"<!-- (settings|flags|published|results|recorded|gallery): ([\w -]+) -->\n.*?<!-- end -->",
+    re.DOTALL,
+)
+NUMBER = re.compile(r"<!-- (measured|beside|speed|published-score): (\S+) -->[^<\n]*<!-- end -->")
 OPTIONS = {
     "run": RunOptions,
     "train": TrainOptions,
@@ -67,16 +78,18 @@ OPTIONS = {
 
 
 def updated(page: str) -> str:
-    """A page's text with every table made anew."""
-    return BLOCK.sub(_block, page)
+    """A page's text with every table and number made anew."""
+    return NUMBER.sub(_number, BLOCK.sub(_block, page))
 
 
 def _block(match: re.Match[str]) -> str:
     kind, name = match.groups()
-    if kind == "published":
-        return f"<!-- {kind}: {name} -->\n{PUBLISHED[name]()}<!-- end -->"
-    cls = get_algorithm(name).config_type if kind == "settings" else OPTIONS[name]
-    return f"<!-- {kind}: {name} -->\n{table(cls)}<!-- end -->"
+    return f"<!-- {kind}: {name} -->\n{BLOCKS[kind](name)}<!-- end -->"
+
+
+def _number(match: re.Match[str]) -> str:
+    kind, name = match.groups()
+    return f"<!-- {kind}: {name} -->{NUMBERS[kind](name)}<!-- end -->"
 
 
 def table(cls: type) -> str:
@@ -119,6 +132,45 @@ def published_tables() -> str:
 
 
 PUBLISHED = {"settings": published_settings, "tables": published_tables}
+
+
+def results_table(names: str) -> str:
+    """What was measured of the algorithms, named with spaces between them; one row a training."""
+    wanted = [name.replace("-", "_") for name in names.split()]
+    rows = [row for name in wanted for row in measured.rows() if row.algorithm == name]
+    if not rows:
+        return "No run trained on data alone is recorded in `benchmarks/results` yet.\n"
+    several = len(wanted) > 1
+    lines = [
+        f"| {'Algorithm | ' * several}Data | Settings | Updates | After the last, each seed "
+        "| The data's mean | Recorded in `benchmarks/results` |",
+        f"|{'---|' * (6 + several)}",
+    ]
+    for row in rows:
+        beside = "–" if row.beside is None else measured.number(row.beside)
+        first = f"{row.algorithm.replace('_', '-')} | " * several
+        settings = f"`{row.settings}`" if row.settings.startswith("--") else row.settings
+        lines.append(
+            f"| {first}{row.data} | {settings or 'defaults'} | {row.updates:,} "
+            f"| {row.quantity} {row.text} | {beside} | `{row.file}` |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+BLOCKS = {
+    "settings": lambda name: table(get_algorithm(name).config_type),
+    "flags": lambda name: table(OPTIONS[name]),
+    "published": lambda name: PUBLISHED[name](),
+    "results": results_table,
+    "recorded": lambda name: (measured.RESULTS / f"{name}.md").read_text(encoding="utf-8"),
+    "gallery": lambda name: gallery.markdown(),
+}
+NUMBERS = {
+    "measured": lambda name: measured.row_named(name).text,
+    "beside": lambda name: measured.number(measured.row_named(name).beside or 0.0),
+    "speed": lambda name: f"{measured.speed(name):.0f}",
+    "published-score": lambda name: measured.number(scores.find(name).mean),
+}
 
 
 def _default(field: dataclasses.Field) -> str:

@@ -1,71 +1,55 @@
-"""The documentation tells the truth: its Python runs, its commands parse, its tables are fresh."""
+"""The documentation tells the truth: its Python runs, its commands parse, its tables are fresh.
+
+The pages that are stories have tests of their own: test_your_data.py, test_writing_an_algorithm.py.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
-import importlib.util
 import itertools
 import re
 import shlex
-import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import pytest
 import tyro
 
-import leeward
 from leeward import cli
 from leeward.algorithms import ALGORITHMS
+from pages import DOCS, PAGES, ROOT, blocks_of, name_of, run_python, shell_lines
 
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-NEW_ALGORITHM = ROOT / "docs" / "writing-an-algorithm.md"
-
-
-class Block(NamedTuple):
-    """One fenced block of a page."""
-
-    page: Path
-    line: int
-    language: str
-    text: str
-
-
-def blocks_of(page: Path) -> list[Block]:
-    """Every fenced block, in order."""
-    text = page.read_text(encoding="utf-8")
-    return [
-        Block(page, text.count("\n", 0, match.start(2)) + 1, match[1], match[2])
-        for match in FENCE.finditer(text)
-    ]
-
-
+LANGUAGES = {"python", "sh", "text", "json", "toml"}
+STORIES = {DOCS / "your-data.md", DOCS / "writing-an-algorithm.md"}
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+RUNNABLE = [p for p in PAGES if blocks_of(p, "python") and p not in STORIES]
 COMMANDS = sorted(
     {
-        line.removeprefix(".venv/bin/")
+        line
         for block in BLOCKS
         if block.language == "sh"
-        for line in block.text.replace("\\\n", " ").splitlines()
-        if line.removeprefix(".venv/bin/").startswith("leeward ")
+        for line in shell_lines(block)
+        if line.startswith("leeward ")
     }
 )
+MENTIONED = sorted(
+    {
+        (name_of(page), text)
+        for page in PAGES
+        for text in re.findall(r"(?<!`)`(leeward [^`\n]+)`(?!`)", page.read_text("utf-8"))
+    }
+)
+"""Commands in running text, which often leave parts out: only their words are checked."""
 
 
-def name_of(page: Path) -> str:
-    """A page's path in the repository."""
-    return str(page.relative_to(ROOT))
-
-
-def python_blocks(page: Path) -> list[Block]:
-    """A page's Python, which shares one namespace."""
-    return [block for block in blocks_of(page) if block.language == "python"]
+@pytest.fixture
+def update_docs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """scripts/ is no package."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    return importlib.import_module("update_docs")
 
 
 def test_every_block_says_what_it_is() -> None:
@@ -73,17 +57,12 @@ def test_every_block_says_what_it_is() -> None:
     assert wrong == []
 
 
-LANGUAGES = {"python", "sh", "text", "json"}
-RUNNABLE = [p for p in PAGES if python_blocks(p) and p != NEW_ALGORITHM]
-
-
 @pytest.mark.parametrize("page", RUNNABLE, ids=name_of)
 def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    for block in python_blocks(page):
-        padded = "\n" * (block.line - 1) + block.text  # so that errors name the page's line
-        exec(compile(padded, name_of(page), "exec"), namespace)
+    for block in blocks_of(page, "python"):
+        run_python(block, namespace)
 
 
 class ParsedError(Exception):
@@ -123,6 +102,19 @@ def test_commands_parse(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.fail(f"exit code {code}: {capsys.readouterr().err}")
 
 
+def test_commands_in_running_text_have_words_that_exist(update_docs: ModuleType) -> None:
+    dataclass_types = [*update_docs.OPTIONS.values(), *(a.config_type for a in ALGORITHMS.values())]
+    fields = {field.name for cls in dataclass_types for field in dataclasses.fields(cls)}
+    flags = {f"--{name.replace('_', '-')}" for name in fields} | {"--help", "--version", "--list"}
+    wrong = []
+    for page, text in MENTIONED:
+        command, named = text.split()[1], re.findall(r"--[a-z][\w-]*", text)
+        known = command in cli.COMMANDS or command in ("COMMAND", "--help", "--version")
+        wrong += [f"{page}: {text}"] if not known or set(named) - flags else []
+    assert len(MENTIONED) > 20
+    assert wrong == []
+
+
 def test_make_targets_exist() -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     shell = "\n".join(block.text for block in BLOCKS if block.language == "sh")
@@ -131,20 +123,36 @@ def test_make_targets_exist() -> None:
     assert named <= targets
 
 
+def _extras() -> dict[str, list[str]]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
 def test_extras_exist() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = {
         extra
         for page in PAGES
         for extras in re.findall(r"(?:leeward|\.)\[([\w,]+)\]'", page.read_text())
         for extra in extras.split(",")
     }
-    assert named <= set(project["optional-dependencies"])
+    assert named <= set(_extras())
     assert "cuda" in named
 
 
-def test_tables_are_up_to_date() -> None:
-    update_docs = _module_at("update_docs", ROOT / "scripts" / "update_docs.py")
+def test_every_dependency_has_its_row() -> None:
+    """Once in the table of docs/dependencies.md, under "base" or the names of its extras."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted: dict[str, set[str]] = {}
+    for extra, lines in {"base": project["dependencies"], **_extras()}.items():
+        for line in lines:
+            name = re.split(r"[<>=!~; ]", line)[0]
+            if not name.startswith("leeward["):
+                wanted.setdefault(name, set()).add(extra)
+    rows = re.findall(r"^\| `([^`]+)` \| ([\w, ]+) \|", _page("dependencies.md"), re.MULTILINE)
+    assert {name: set(extras.split(", ")) for name, extras in rows} == wanted
+    assert len(rows) == len(wanted)
+
+
+def test_tables_are_up_to_date(update_docs: ModuleType) -> None:
     stale = [
         name_of(page)
         for page in PAGES
@@ -155,64 +163,16 @@ def test_tables_are_up_to_date() -> None:
 
 def test_every_page_is_in_the_navigation() -> None:
     listed = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
-    assert listed == {str(p.relative_to(ROOT / "docs")) for p in PAGES if p.parent != ROOT}
+    assert listed == {str(p.relative_to(DOCS)) for p in PAGES if p.parent != ROOT}
 
 
-def test_every_algorithm_has_a_page_with_its_settings() -> None:
+@pytest.mark.parametrize("kind", ["settings", "results"])
+def test_every_algorithm_has_a_page_with_its(kind: str) -> None:
     pages = "".join(p.read_text("utf-8") for p in PAGES if p.parent.name == "algorithms")
-    documented = set(re.findall(r"<!-- settings: ([\w-]+) -->", pages))
-    assert {name.replace("_", "-") for name in ALGORITHMS} - documented == set()
+    blocks = re.findall(rf"<!-- {kind}: ([\w -]+) -->", pages)
+    documented = sorted(name for names in blocks for name in names.split())
+    assert documented == sorted(name.replace("_", "-") for name in ALGORITHMS)
 
 
-@pytest.fixture
-def new_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The algorithm that the guide writes, as a module of the package and in its dictionary."""
-    (block,) = python_blocks(NEW_ALGORITHM)
-    file = tmp_path / "awc.py"
-    file.write_text(block.text, encoding="utf-8")
-    module = _module_at("leeward.algorithms.awc", file)
-    monkeypatch.setitem(ALGORITHMS, "awc", module.ALGORITHM)
-    yield "awc"
-    del sys.modules["leeward.algorithms.awc"]
-
-
-def _module_at(name: str, file: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_guide_s_algorithm_trains(
-    new_algorithm: str, continuous_dataset: leeward.Dataset, tmp_path: Path
-) -> None:
-    run = leeward.train(
-        new_algorithm,
-        continuous_dataset,
-        seeds=range(2),
-        steps=400,
-        lr=3e-3,
-        log_every=100,
-        run_dir=tmp_path / "run",
-        quiet=True,
-    )
-    policy = leeward.load_policy(run.directory, seed=1)
-    start = continuous_dataset.start
-    predicted, action = (
-        policy(continuous_dataset.observation[start]),
-        continuous_dataset.action[start],
-    )
-    # The data's noise has a std of 0.3; the spread of its actions is twice that.
-    assert np.square(predicted - action).mean() < 0.5 * action.var()
-
-
-@pytest.mark.usefixtures("parse_only")
-def test_the_guide_s_algorithm_has_flags(
-    new_algorithm: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["train", new_algorithm, "--help"])
-    assert "How sharply the weight follows the advantage" in capsys.readouterr().out
+def _page(name: str) -> str:
+    return (DOCS / name).read_text("utf-8")
