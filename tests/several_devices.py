@@ -117,7 +117,7 @@ ALGORITHMS["regression"] = Algorithm(
             lambda config: config.steps,
             update,
             enter,
-            EarlyStopping(loss, lambda config: 0.2, lambda config: 4, lambda config: 3),
+            EarlyStopping(loss, lambda config: 0.2, lambda config: 4, lambda config: 50),
             Measurement(measured),
         ),
     ),
@@ -166,9 +166,11 @@ def main(folder: Path) -> None:
     assert len(jax.devices()) == 4, jax.devices()
     rows, shuffled = dataset(shuffled=False), dataset(shuffled=True)
 
-    def train(name: str, setting: dict[str, Any], data: leeward.Dataset = rows, **more: Any) -> None:
+    def train(
+        name: str, setting: dict[str, Any], data: leeward.Dataset = rows, **more: Any
+    ) -> None:
         values: dict[str, Any] = {
-            "batch_size": 8, "quiet": True, "logger": (), "log_every": 7, "checkpoint_every": 10,
+            "batch_size": 8, "quiet": True, "logger": (), "log_every": 7, "checkpoint_every": 100,
             "eval_every": 0, "ignore_errors": True,
         }  # fmt: skip
         values |= setting | more
@@ -177,7 +179,8 @@ def main(folder: Path) -> None:
     def resumed(name: str, first: int, then: int) -> None:
         """Trains two runs until a line after a checkpoint, and goes on elsewhere."""
         with contextlib.suppress(InterruptedError):
-            train(name, REGRESSION, seeds=range(2), devices=first, on_metrics=stop_at_14)
+            brief = {"seeds": range(2), "checkpoint_every": 10, "on_metrics": stop_at_14}
+            train(name, REGRESSION, devices=first, **brief)
         leeward.resume(folder / name, data=rows, devices=then, quiet=True)
 
     train("one", REGRESSION)
@@ -185,10 +188,9 @@ def main(folder: Path) -> None:
     train("five-on-four", REGRESSION, seeds=range(5), devices=4)
     resumed("two-then-one", 2, 1)
     resumed("one-then-two", 1, 2)
-    for name, data in (("rows", rows), ("shuffled", shuffled)):
-        brief = REGRESSION | {"seeds": range(4), "eval_every": 0}
-        train(name, brief, data)
-        train(f"{name}-in-parts", brief, data, devices=4, shard_data=True)
+    brief = REGRESSION | {"seeds": range(4), "eval_every": 0}
+    train("shuffled", brief, shuffled)
+    train("shuffled-in-parts", brief, shuffled, devices=4, shard_data=True)
     train("shuffled-batch-in-parts", brief, shuffled, devices=4, split="batch", shard_data=True)
     train("td3", TD3)
     train("td3-two", TD3, devices=2)

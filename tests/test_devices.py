@@ -79,12 +79,11 @@ def test_networks_on_several_devices_equal_those_on_one_to_the_bit(runs: Path) -
     assert_same(runs / "td3", runs / "td3-two")
 
 
-@pytest.mark.parametrize("name", ["rows", "shuffled"])
-def test_observations_in_parts_change_nothing(runs: Path, name: str) -> None:
-    said = (runs / f"{name}-in-parts" / "log.txt").read_text()
+def test_observations_in_parts_change_nothing(runs: Path) -> None:
+    said = (runs / "shuffled-in-parts" / "log.txt").read_text()
     assert "4 runs split over 4 devices (cpu), observations in parts" in said
-    assert {"held_out/loss", "training/loss"} <= lines(runs / name)[-1].keys()
-    assert_same(runs / name, runs / f"{name}-in-parts")
+    assert {"held_out/loss", "training/loss"} <= lines(runs / "shuffled")[-1].keys()
+    assert_same(runs / "shuffled", runs / "shuffled-in-parts")
 
 
 @pytest.mark.parametrize(
@@ -126,10 +125,10 @@ def test_devices_that_are_not_there_are_refused(
 def test_a_resumed_run_is_refused_devices_that_are_not_there(
     tmp_path: Path, continuous_dataset: Dataset
 ) -> None:
-    run = train(tmp_path / "run", continuous_dataset, seeds=(0, 1))
+    run = train(tmp_path / "run", continuous_dataset, "bc", seeds=(0, 1), steps=2)
     with pytest.raises(ConfigError, match=r"^--devices 5, but this process sees 1 \(cpu\)"):
         leeward.resume(run, data=continuous_dataset, devices=5, steps=30)
-    assert leeward.Run(run).config["steps"] == 20
+    assert leeward.Run(run).config["steps"] == 2
 
 
 @pytest.mark.parametrize(
