@@ -9,21 +9,21 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 import leeward
 from collecting import CORRIDOR, LINE
-from finetuning import OFFLINE, error_of, finetuned, folder, seen, whole
-from leeward import cli
+from finetuning import OFFLINE, error_of, finetuned, folder, seen, trained, whole
+from leeward import cli, finetune_loop
 from leeward import replay_mixed as replay
-from leeward.data.dataset import Dataset
 from leeward.errors import CheckpointError, ConfigError, DataError, SpecError
 from leeward.export import load_exported
 from leeward.report.origins import repeat_command
 from leeward.results import collect as collect_results
 from leeward.results import find_runs
-from training import lines, train, weights
+from training import lines, weights
 
 __all__ = ["folder", "seen", "whole"]  # fixtures
 
@@ -60,15 +60,15 @@ def test_a_killed_fine_tuning_goes_on_as_if_nothing_had_happened(
             np.testing.assert_array_equal(value, weights(whole[algorithm], policy)[name])
 
 
-@pytest.mark.parametrize("algorithm", ["td3_bc", "cal_ql"])
 def test_a_finished_one_goes_on_with_more_steps(
-    whole: dict[str, Path], tmp_path: Path, algorithm: str, seen: list[replay.Seen]
+    whole: dict[str, Path], tmp_path: Path, seen: list[replay.Seen]
 ) -> None:
     run = tmp_path / "run"
-    shutil.copytree(whole[algorithm], run)
+    shutil.copytree(whole["td3_bc"], run)
     assert cli.main(["finetune", "--resume", str(run), "--steps", "70", "--quiet"]) == 0
     assert [step.number[0] for step in seen] == list(range(60, 70))
-    assert [row["step"] for row in lines(run) if row["seed"] == 3] == list(range(10, 71, 10))
+    expected = list(range(10, 71, 10))
+    assert [row["step"] for row in lines(run) if row["seed"] == 3] == expected
     assert leeward.Run(run).config["steps"] == 70
     said = error_of(lambda: leeward.resume(run, steps=65), ConfigError)
     assert said == f"{run} has made 70 steps: give at least --steps 70"
@@ -103,7 +103,7 @@ def test_the_run_directory_is_read_like_any_other(
     assert {row["phase"] for row in [*evaluations, *lines(run)]} == {"online"}
     assert [len(row["returns"]) for row in evaluations] == [2] * 6
     rows = [row for row in lines(run) if row["seed"] == 0]
-    assert [row["step"] for row in rows] == [10, 20, 30, 40, 50, 60]
+    assert [row["step"] for row in rows] == list(range(10, 61, 10))
     assert all(np.isfinite(row["critic/loss"]) for row in rows)
     lengths = [row["online/length"] for row in rows if row["online/length"] is not None]
     assert lengths
@@ -115,7 +115,7 @@ def test_the_run_directory_is_read_like_any_other(
         "steps": 60,
         "replay": "mixed",
         "offline_fraction": 0.5,
-        "updates_per_step": 1,
+        "updates_per_step": 2,
         "alpha_end": None,
     }
     assert cli.main(["evaluate", str(run), "--episodes", "2"]) == 0
@@ -129,20 +129,29 @@ def test_reports_tell_it_from_its_origin(folder: Path, whole: dict[str, Path]) -
     results = collect_results(find_runs([folder / "td3_bc", whole["td3_bc"]]))
     assert results.methods == ("td3-bc", "fine-tuned td3-bc")
     assert repeat_command(leeward.Run(whole["td3_bc"])) == (
-        f"leeward finetune {(folder / 'td3_bc').absolute()} --env {LINE} --steps 60 --replay mixed "
-        "--offline-fraction 0.5 --updates-per-step 1 --log-every 10 --eval-every 30 "
-        "--eval-episodes 2 --checkpoint-every 25"
+        f"leeward finetune {(folder / 'td3_bc').absolute()} --env {LINE} --steps 60 "
+        "--replay mixed --offline-fraction 0.5 --updates-per-step 2 --log-every 10 "
+        "--eval-every 30 --eval-episodes 2 --checkpoint-every 25"
     )
 
 
-def test_seeds_that_diverged_offline_are_left_out(folder: Path, tmp_path: Path) -> None:
+def test_seeds_that_diverged_offline_are_left_out(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(finetune_loop, "run", lambda *given: begun.append(given))
     shutil.copytree(folder / "td3_bc", tmp_path / "td3_bc")
     manifest = next((tmp_path / "td3_bc" / "checkpoints").iterdir()) / "manifest.json"
     said = json.loads(manifest.read_text())
     manifest.write_text(json.dumps(said | {"failed": [0]}))
-    run = finetuned(tmp_path, tmp_path / "run", steps=10)
+    run = finetuned(tmp_path, tmp_path / "run")
     assert leeward.Run(run).table == [{"run": 0, "seed": 3}]
-    assert "left out, since they diverged offline: seed-0" in (run / "log.txt").read_text()
+    ((job, _, start, _),) = begun
+    assert job.seeds == (3,)
+    assert start.note == "left out, since they diverged offline: seed-0"
+    actor = leeward.load_policy(folder / "td3_bc", seed=3).policy
+    for mine, other in zip(jax.tree.leaves(start.state.actor), jax.tree.leaves(actor), strict=True):
+        np.testing.assert_array_equal(mine, other[None])
     manifest.write_text(json.dumps(said | {"failed": [0, 1]}))
     said = error_of(lambda: finetuned(tmp_path, tmp_path / "none"), CheckpointError)
     assert said == f"{tmp_path / 'td3_bc'}: all runs diverged, so none can go on"
@@ -173,8 +182,8 @@ def test_algorithms_without_an_online_form_are_refused(tmp_path: Path, algorithm
         ),
         (
             "td3_bc",
-            {"offline_fraction": 0.95},
-            "--offline-fraction 0.95 leaves no row of a batch of 8 for what is seen online",
+            {"offline_fraction": 0.99},
+            "--offline-fraction 0.99 leaves no row of a batch of 32 for what is seen online",
         ),
         ("td3_bc", {"alpha_end": 0.0}, "--alpha-end must be a finite number above 0, got 0.0"),
         ("cal_ql", {"alpha_end": 5.0}, "--alpha-end is td3-bc's, and {run} is a run of cal-ql"),
@@ -206,23 +215,25 @@ def test_environments_that_do_not_match_are_refused(folder: Path, tmp_path: Path
     assert not (tmp_path / "run").exists()
 
 
-def test_runs_without_environment_data_or_checkpoints_say_what_is_missing(
-    tmp_path: Path, continuous_dataset: Dataset
-) -> None:
-    run = train(tmp_path / "td3_bc", continuous_dataset, eval_every=0)
+def test_runs_without_environment_or_data_say_what_is_missing(folder: Path, tmp_path: Path) -> None:
+    read = leeward.load_dataset(folder / "line.hdf5")
+    data = read.with_metadata(env=None, name="pushes")
+    run = trained(tmp_path, "td3_bc", data=data)
     assert error_of(lambda: finetuned(tmp_path, tmp_path / "new"), DataError) == (
         f"{run} was trained on a data set made in Python: fine-tune it there with data=…"
     )
 
     def with_data() -> Path:
-        return finetuned(tmp_path, tmp_path / "new", data=continuous_dataset)
+        return finetuned(tmp_path, tmp_path / "new", data=data)
 
     assert error_of(with_data, ConfigError) == (
         f"{run} names no environment to act in: name one (--env ID)"
     )
-    options = {"env": LINE, "data": continuous_dataset}
-    said = error_of(lambda: finetuned(tmp_path, tmp_path / "new", **options), SpecError)
-    assert said.startswith("small-continuous does not match environment LeewardTest/Line-v0")
+    options = {"env": "Pendulum-v1", "data": data}
+    assert error_of(lambda: finetuned(tmp_path, tmp_path / "new", **options), SpecError) == (
+        "pushes does not match environment Pendulum-v1: observations have shape (2,), the "
+        "environment's (3,): use the environment that it comes from"
+    )
     assert not (tmp_path / "new").exists()
 
 
@@ -265,8 +276,7 @@ def test_the_command_fine_tunes(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["finetune", str(folder / "td3_bc"), "--run-dir", str(tmp_path / "run")]
-    command += ["--steps", "60", "--eval-every", "30", "--eval-episodes", "2"]
-    command += ["--replay", "appended", "--logger"]
+    command += ["--steps", "60", "--eval-episodes", "2", "--logger"]
     assert cli.main(command) == 0
     said = capsys.readouterr()
     assert f"run: {tmp_path / 'run'}" in said.out

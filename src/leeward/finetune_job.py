@@ -54,5 +54,6 @@ class Progress:
     @staticmethod
     def of(runs: int, room: int) -> Progress:
         """Nothing done yet."""
-        counts, none = [[0] * runs for _ in range(4)], [[[] for _ in range(runs)] for _ in range(2)]
-        return Progress(0, *counts, *none, room)
+        seen, available, row, episode = ([0] * runs for _ in range(4))
+        returns, lengths = ([[] for _ in range(runs)] for _ in range(2))
+        return Progress(0, seen, available, row, episode, returns, lengths, room)
