@@ -34,6 +34,13 @@ class Picture(NamedTuple):
 
 CURVES = (
     Picture(
+        "quick-start",
+        "Double pendulum (the quick start)",
+        {"double-pendulum-bc": "BC", "double-pendulum-fisher-brc": "Fisher-BRC"},
+        "All that SAC saw before it was any good, 3 seeds each: the data that ship with Leeward, "
+        "and the quick start's settings.",
+    ),
+    Picture(
         "hopper",
         "Hopper, medium-expert",
         {"hopper-bc": "BC", "hopper-td3-bc": "TD3+BC", "hopper-fisher-brc": "Fisher-BRC"},
