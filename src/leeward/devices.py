@@ -217,9 +217,7 @@ def _on_own_runs(
 ) -> Callable[..., Any]:
     """`function`, compiled so that every device calls it with its own runs alone."""
     names = list(inspect.signature(function).parameters)[len(static) :]
-    columns: Any = (
-        PARTS if shard_data and name in SPLIT else WHOLE for name in DeviceData._fields
-    )
+    columns: Any = (PARTS if shard_data and name in SPLIT else WHOLE for name in DeviceData._fields)
     data = DeviceData(*columns)
     split: dict[str, Any] = dict.fromkeys(names, PARTS) | {
         name: data if name in ("data", "held_out") else WHOLE for name in SHARED if name in names
