@@ -46,6 +46,21 @@ def _is_local(address: Any) -> bool:
     return str(address[0]).startswith("127.") or address[0] in ("::1", "localhost")
 
 
+MAPS = Path("/proc/self/maps")
+MOST_MAPS = 20_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_programs_go() -> Iterator[None]:
+    """Drops compiled programs before there are too many.
+
+    Each holds memory maps, of which Linux grants a process 65,530 by default; XLA crashes beyond.
+    """
+    yield
+    if MAPS.is_file() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_network() -> Iterator[None]:
     """Lets no test reach another machine."""
