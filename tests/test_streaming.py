@@ -118,9 +118,11 @@ def test_a_run_is_not_resumed_on_changed_data(tmp_path: Path, npz: Path) -> None
 
 
 CHILD = """
-    import resource, sys
+    import resource, sys, threading
     import numpy as np
     import leeward
+
+    threading.stack_size(2**20)  # stacks count: 8 MiB of each thread that saves a checkpoint
 
     def private():
         lines = open("/proc/self/status").read().splitlines()
@@ -130,7 +132,7 @@ CHILD = """
     settings = dict(steps=600, batch_size=8, hidden=(8,), quiet=True, logger=())
     settings |= dict(log_every=600, data_location="disk")
     leeward.train("td3_bc", small, run_dir=f"{folder}/small", **settings)
-    limit = private() + 160 * 2**20
+    limit = private() + 208 * 2**20
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     try:
         np.ones((2**18, 256), np.float32)
