@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
-import os
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from leeward.errors import CheckpointError, DiskError
+from leeward.whole_files import write_whole
 
 FOLDER = "closeups"
 _DISK = (28, 122)
@@ -30,15 +28,7 @@ def write(directory: Path, phase: str, arrays: Mapping[str, np.ndarray]) -> None
     path = directory / FOLDER / f"{phase}.npz"
     try:
         path.parent.mkdir(exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(archive.getvalue())
-            Path(temporary).replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(temporary).unlink()
-            raise
+        write_whole(path, archive.getvalue())
     except OSError as error:
         kind = DiskError if error.errno in _DISK else CheckpointError
         raise kind(f"{path} could not be written: {error.strerror}") from error

@@ -9,8 +9,6 @@ import contextlib
 import datetime as dt
 import json
 import math
-import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +17,7 @@ import filelock
 import numpy as np
 
 from leeward.errors import CheckpointError, ConfigError, DiskError
+from leeward.whole_files import write_whole
 
 FORMAT = 1
 """Version of the run directory's layout."""
@@ -174,15 +173,7 @@ def default_directory(data_name: str, algorithm: str) -> Path:
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Writes JSON so that readers see the old file or the new one, never a part."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(handle, "w") as file:
-            json.dump(value, file, indent=1)
-        Path(temporary).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(temporary).unlink()
-        raise
+    write_whole(path, json.dumps(value, indent=1).encode())
 
 
 LOCK = ".lock"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +26,7 @@ from leeward.options import RunOptions
 from leeward.policy import load_policy
 from leeward.progress import View
 from leeward.train import prepare_jax
+from leeward.whole_files import write_whole
 
 
 @dataclass(frozen=True)
@@ -180,15 +179,9 @@ def _plain(estimate: Estimate) -> str:
 
 def _write(path: Path, text: str) -> None:
     """Writes the file whole or not at all."""
-    temporary = None
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(temporary).replace(path)
+        write_whole(path, text.encode())
     except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
         raise ConfigError(
             f"--csv {path} cannot be written ({error.strerror}): choose another file"
         ) from error

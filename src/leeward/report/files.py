@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import tempfile
 from pathlib import Path
 
 from leeward.errors import CheckpointError, DiskError
+from leeward.whole_files import write_whole
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -20,16 +18,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(temporary).unlink()
-            raise
+        write_whole(path, content, mode=0o644)
     except OSError as error:
         if error.errno in (28, 122):  # no space left, quota exceeded
             raise DiskError(f"{path.parent}: {error.strerror}: free some space") from error
