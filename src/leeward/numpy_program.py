@@ -72,9 +72,13 @@ def trace(
         changing: shape and type of the last.
     """
     flat = flatten(jax.make_jaxpr(function)(*known, changing))
-    try:
-        calls = [Call(_function_of(o.equation), o.inputs, o.outputs) for o in flat.operations]
-    except NotImplementedError:
+    functions = [_function_of(operation.equation) for operation in flat.operations]
+    calls = [
+        Call(function, operation.inputs, operation.outputs)
+        for function, operation in zip(functions, flat.operations, strict=True)
+        if function is not None
+    ]
+    if len(calls) < len(functions):
         return None
     varies = {flat.arguments[-1]}
     for call in calls:
@@ -102,12 +106,8 @@ def _run(calls: Sequence[Call], values: list[Any]) -> None:
                     values[slot] = value
 
 
-def _function_of(equation: JaxprEqn) -> Callable[..., Any]:
-    """The operation in NumPy.
-
-    Raises:
-        NotImplementedError: it is not among those known.
-    """
+def _function_of(equation: JaxprEqn) -> Callable[..., Any] | None:
+    """The operation in NumPy; None where it is not among those known."""
     name = equation.primitive.name
     types = [type_of(atom).dtype for atom in equation.invars]
     if name in _OF_FLOATS and all(jnp.issubdtype(t, np.floating) for t in types):
@@ -120,7 +120,7 @@ def _function_of(equation: JaxprEqn) -> Callable[..., Any]:
         return _dot(equation)
     if name == "select_n" and types[0] == np.dtype(bool):
         return lambda which, no, yes: np.where(which, yes, no)
-    raise NotImplementedError(name)
+    return None
 
 
 _OF_FLOATS: dict[str, Callable[..., Any]] = {
@@ -154,12 +154,12 @@ _OF_ANY: dict[str, Callable[..., Any]] = {
 }
 
 
-def _dot(equation: JaxprEqn) -> Callable[..., Any]:
-    """A product summed over some axes and batched over others, as a matrix product."""
+def _dot(equation: JaxprEqn) -> Callable[..., Any] | None:
+    """A product summed over some axes and batched over others, as a matrix product; of float32."""
     (left_sum, right_sum), (left_batch, right_batch) = equation.params["dimension_numbers"]
     left, right = (type_of(atom) for atom in equation.invars)
     if not left.dtype == right.dtype == type_of(equation.outvars[0]).dtype == np.float32:
-        raise NotImplementedError("dot_general of other types")
+        return None
     left_free = [i for i in range(left.ndim) if i not in (*left_sum, *left_batch)]
     right_free = [i for i in range(right.ndim) if i not in (*right_sum, *right_batch)]
     left_order = (*left_batch, *left_free, *left_sum)
