@@ -22,7 +22,7 @@ import numpy as np
 
 import leeward
 from leeward.collect import CollectOptions, QRDQNOptions, collect
-from records import append, read_lines, surroundings
+from records import append, conclude, read_lines, surroundings
 
 HERE = Path(__file__).parent
 ENV = "CartPole-v1"
@@ -71,14 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if not options.table:
         run_all(options)
-    lines = read_lines(options.out)
-    if not lines:
-        print(f"{options.out} holds no row yet")
-        return 1
-    text = table(lines)
-    options.out.with_suffix(".md").write_text(text)
-    print(text)
-    return 0
+    return conclude(options.out, table)
 
 
 def run_all(options: argparse.Namespace) -> None:

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from compare_table import REFERENCE_RETURNS, make_table
-from records import append, read_lines, surroundings
+from records import append, conclude, read_lines, surroundings
 
 HERE = Path(__file__).parent
 EPISODES = 20
@@ -119,14 +119,7 @@ def main(arguments: list[str] | None = None) -> int:
         if not rows:
             parser.error("no row fits --only; peers need --peers-python")
         failed = run_all(rows, options)
-    lines = read_lines(options.out)
-    if not lines:
-        print(f"{options.out} holds no row yet")
-        return 1
-    text = make_table(lines)
-    options.out.with_suffix(".md").write_text(text)
-    print(text)
-    return int(failed > 0)
+    return conclude(options.out, make_table) or int(failed > 0)
 
 
 def make_parser() -> argparse.ArgumentParser:

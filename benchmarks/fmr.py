@@ -31,7 +31,7 @@ from leeward.data.dataset import Dataset
 from leeward.disturbance import Disturbed
 from leeward.evaluate import Evaluator
 from leeward.policy import load_policies
-from records import append, read_lines, surroundings
+from records import append, conclude, read_lines, surroundings
 
 HERE = Path(__file__).parent
 EPISODES = 10
@@ -85,14 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if not options.table:
         run_all(options, parser)
-    lines = read_lines(options.out)
-    if not lines:
-        print(f"{options.out} holds no row yet")
-        return 1
-    text = make_table(lines)
-    options.out.with_suffix(".md").write_text(text)
-    print(text)
-    return 0
+    return conclude(options.out, make_table)
 
 
 def make_parser() -> argparse.ArgumentParser:

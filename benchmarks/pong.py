@@ -25,7 +25,7 @@ import numpy as np
 import leeward
 from leeward.data.registry import normalized_score
 from leeward.published import scores
-from records import append, read_lines, surroundings
+from records import append, conclude, read_lines, surroundings
 
 HERE = Path(__file__).parent
 ENV = "PongNoFrameskip-v4"
@@ -73,14 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.data is None or not options.data.is_file():
             parser.error("--data is needed: a file of Pong's frames")
         run_all(options)
-    lines = read_lines(options.out)
-    if not lines:
-        print(f"{options.out} holds no row yet")
-        return 1
-    text = table(lines)
-    options.out.with_suffix(".md").write_text(text)
-    print(text)
-    return 0
+    return conclude(options.out, table)
 
 
 def run_all(options: argparse.Namespace) -> None:

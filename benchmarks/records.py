@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,18 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             raise SystemExit(f"{path}, line {number}, is not JSON: delete the line") from None
     return lines
+
+
+def conclude(path: Path, make_table: Callable[[list[dict[str, Any]]], str]) -> int:
+    """Writes the table of all rows beside them and prints it; 1 where there is none yet."""
+    lines = read_lines(path)
+    if not lines:
+        print(f"{path} holds no row yet")
+        return 1
+    text = make_table(lines)
+    path.with_suffix(".md").write_text(text)
+    print(text)
+    return 0
 
 
 def append(path: Path, line: dict[str, Any]) -> None:
