@@ -21,13 +21,13 @@ import numpy as np
 
 from leeward import checkpoint, engine
 from leeward import replay_mixed as replay
-from leeward.appraisal import Appraiser, appraise_all, make_appraiser
+from leeward.appraisal import Appraiser, appraise_all
 from leeward.clock import Clock
 from leeward.data.sampling import to_device
 from leeward.finetune_job import Progress, Start
 from leeward.finetune_world import World
 from leeward.job import Job, Position
-from leeward.loop import OnMetrics, divergence, interruptions
+from leeward.loop import OnMetrics, attendance, divergence
 from leeward.options import seconds
 from leeward.progress import View
 from leeward.recorder import Recorder
@@ -55,19 +55,12 @@ def run(job: Job, directory: Path, start: Start, on_metrics: OnMetrics | None = 
     """
     assert job.environment is not None
     assert isinstance(job.dataset.spec.action, Box)
-    with contextlib.ExitStack() as stack:
-        interrupted = stack.enter_context(interruptions())
-        view = stack.enter_context(
-            contextlib.closing(View(directory / "log.txt", job.options.quiet))
-        )
-        recorder = stack.enter_context(
-            contextlib.closing(Recorder(job, directory, view, on_metrics))
-        )
-        appraiser = make_appraiser(job)
-        if appraiser is not None:
-            stack.enter_context(contextlib.closing(appraiser))
-        world = World(job.environment, job.seeds, job.dataset.spec.action, start.scaling)
-        stack.enter_context(contextlib.closing(world))
+    with (
+        attendance(job, directory, on_metrics) as (interrupted, view, recorder, appraiser),
+        contextlib.closing(
+            World(job.environment, job.seeds, job.dataset.spec.action, start.scaling)
+        ) as world,
+    ):
         Finetuning(job, directory, start, view, recorder, appraiser, world, interrupted).go()
 
 

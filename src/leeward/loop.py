@@ -44,6 +44,19 @@ def run(job: Job, directory: Path, on_metrics: OnMetrics | None = None) -> None:
         KeyboardInterrupt: SIGINT or SIGTERM; the run was saved.
         TrainingError: weights became infinite or NaN; the last good checkpoint is kept.
     """
+    with attendance(job, directory, on_metrics) as (interrupted, view, recorder, appraiser):
+        Training(job, directory, view, recorder, appraiser, interrupted).go()
+
+
+@contextlib.contextmanager
+def attendance(
+    job: Job, directory: Path, on_metrics: OnMetrics | None
+) -> Iterator[tuple[threading.Event, View, Recorder, Appraiser | None]]:
+    """What stands around a run's updates, closed at the end.
+
+    Yields:
+        Whether it was interrupted, its view, its recorder, and its appraiser where it has one.
+    """
     with contextlib.ExitStack() as stack:
         interrupted = stack.enter_context(interruptions())
         view = stack.enter_context(
@@ -55,7 +68,7 @@ def run(job: Job, directory: Path, on_metrics: OnMetrics | None = None) -> None:
         appraiser = make_appraiser(job)
         if appraiser is not None:
             stack.enter_context(contextlib.closing(appraiser))
-        Training(job, directory, view, recorder, appraiser, interrupted).go()
+        yield interrupted, view, recorder, appraiser
 
 
 @contextlib.contextmanager
