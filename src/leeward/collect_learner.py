@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from leeward.attendance import interruptions
 from leeward.behaviors import (
     Behavior,
     greedy_behavior,
@@ -21,7 +22,6 @@ from leeward.data.registry import ReferenceScores, reference_scores
 from leeward.environments import environment_spec
 from leeward.errors import CheckpointError, ConfigError
 from leeward.evaluate import evaluate
-from leeward.loop import interruptions
 from leeward.online import Training
 from leeward.online_qrdqn import DiscreteTraining, QRDQNOptions
 from leeward.policy import Policy, load_policy

@@ -22,12 +22,13 @@ import numpy as np
 from leeward import checkpoint, engine
 from leeward import replay_mixed as replay
 from leeward.appraisal import Appraiser, appraise_all
+from leeward.attendance import OnMetrics, attendance
 from leeward.clock import Clock
 from leeward.data.sampling import to_device
 from leeward.finetune_job import Progress, Start
 from leeward.finetune_world import World
 from leeward.job import Job, Position
-from leeward.loop import OnMetrics, attendance, divergence
+from leeward.loop import divergence
 from leeward.options import seconds
 from leeward.progress import View
 from leeward.recorder import Recorder

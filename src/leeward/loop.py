@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from leeward import devices, engine
-from leeward.appraisal import Appraiser, appraise_all, make_appraiser
+from leeward.appraisal import Appraiser, appraise_all
+from leeward.attendance import OnMetrics, attendance
 from leeward.clock import Clock
 from leeward.data.dataset import split_by_episode
 from leeward.data.sampling import DeviceData, fit_scaling, select_transitions
@@ -34,8 +33,6 @@ CHUNK_SECONDS = 1.0
 FIRST_CHUNK = 16
 """Updates of a phase's first chunk, when nothing is known of its speed."""
 
-OnMetrics = Callable[[Mapping[str, Any]], None]
-
 
 def run(job: Job, directory: Path, on_metrics: OnMetrics | None = None) -> None:
     """Trains the job from its last checkpoint, or from the start, to its end or its time limit.
@@ -46,50 +43,6 @@ def run(job: Job, directory: Path, on_metrics: OnMetrics | None = None) -> None:
     """
     with attendance(job, directory, on_metrics) as (interrupted, view, recorder, appraiser):
         Training(job, directory, view, recorder, appraiser, interrupted).go()
-
-
-@contextlib.contextmanager
-def attendance(
-    job: Job, directory: Path, on_metrics: OnMetrics | None
-) -> Iterator[tuple[threading.Event, View, Recorder, Appraiser | None]]:
-    """What stands around a run's updates, closed at the end.
-
-    Yields:
-        Whether it was interrupted, its view, its recorder, and its appraiser where it has one.
-    """
-    with contextlib.ExitStack() as stack:
-        interrupted = stack.enter_context(interruptions())
-        view = stack.enter_context(
-            contextlib.closing(View(directory / "log.txt", job.options.quiet))
-        )
-        recorder = stack.enter_context(
-            contextlib.closing(Recorder(job, directory, view, on_metrics))
-        )
-        appraiser = make_appraiser(job)
-        if appraiser is not None:
-            stack.enter_context(contextlib.closing(appraiser))
-        yield interrupted, view, recorder, appraiser
-
-
-@contextlib.contextmanager
-def interruptions() -> Iterator[threading.Event]:
-    """An event that the first SIGINT or SIGTERM sets; a second one interrupts at once."""
-    event = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield event
-        return
-
-    def handle(number: int, frame: object) -> None:
-        if event.is_set():
-            raise KeyboardInterrupt
-        event.set()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield event
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class Pending(NamedTuple):

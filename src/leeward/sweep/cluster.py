@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from leeward.attendance import interruptions
 from leeward.errors import ConfigError, MissingExtra, TrainingError
-from leeward.loop import interruptions
 from leeward.sweep.board import Board
 from leeward.sweep.jobs import SweepJob
 from leeward.sweep.loading import Loader
