@@ -62,6 +62,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "bc": ("bc", {"density": "gaussian"}),
     "bc-early": ("bc", {"density": "gaussian", "validation_fraction": 0.1}),
     "bc-mixture": ("bc", {"density": "mixture"}),
+    "fmr-zero": ("fmr", {"fmr_weight": 0.0}),  # BC on the episodes that FMR trains on
     "fmr": ("fmr", FMR),
     "fmr-centered": ("fmr", FMR | {"weighting": "centered"}),
     "fmr-reversed": ("fmr", FMR | {"weighting": "reversed"}),
