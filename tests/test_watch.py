@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +19,7 @@ import pytest
 
 import small_environments
 from leeward import watch as watching
-from leeward.errors import DiskError, SimulationError
+from leeward.errors import DiskError, MissingExtra, SimulationError
 from leeward.evaluate import evaluate
 from leeward.policy import Policy
 from leeward.types import Box, Spec
@@ -192,6 +194,35 @@ def test_an_environment_without_pictures(tmp_path: Path) -> None:
     assert error_of(lambda: watch(policy(), plain, video=tmp_path / "no.mp4")) == (
         "environment mine:plain cannot be filmed: it has no render mode 'rgb_array'"
     )
+
+
+def test_ffmpeg_is_the_one_named_else_the_system_s_else_the_package_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("IMAGEIO_FFMPEG_EXE", raising=False)
+    monkeypatch.setattr(shutil, "which", {"ffmpeg": "/of/the/system"}.get)
+    assert watching.ffmpeg() == "/of/the/system"
+    monkeypatch.setattr(shutil, "which", {}.get)
+    assert Path(watching.ffmpeg()).is_relative_to(Path(imageio_ffmpeg.__file__).parent)
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", "/of/mine")
+    assert watching.ffmpeg() == "/of/mine"
+
+
+def test_without_any_ffmpeg_nothing_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("IMAGEIO_FFMPEG_EXE", raising=False)
+    monkeypatch.setattr(shutil, "which", {}.get)
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "imageio_ffmpeg" else found(name)
+    )
+    text = error_of(lambda: watch(policy(), video=tmp_path / "line.mp4"), MissingExtra)
+    assert text == (
+        "a video, where ffmpeg is not on PATH, needs the package 'imageio-ffmpeg', which is not "
+        "installed: pip install 'leeward[video]'"
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_episode_that_fails_leaves_no_file(tmp_path: Path) -> None:

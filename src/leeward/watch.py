@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ import gymnasium
 import numpy as np
 
 from leeward.environments import EnvironmentSource, environment_id
-from leeward.errors import DiskError, LeewardError, SimulationError
+from leeward.errors import DiskError, LeewardError, MissingExtra, SimulationError
 from leeward.evaluate import Evaluator, environment_of
 from leeward.policy import Policy
 
@@ -70,6 +72,7 @@ def watch(
         SpecError: policy and environment do not fit.
         SimulationError: the environment cannot be made, stepped or rendered, or the file cannot be
             written.
+        MissingExtra: a video is to be written and there is no ffmpeg.
         DiskError: the disk is full. No file is left half-written.
     """
     env = environment_of(policy, env)
@@ -112,6 +115,24 @@ def has_display() -> bool:
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
+def ffmpeg() -> str:
+    """The program that writes videos: the system's, else that of imageio-ffmpeg.
+
+    IMAGEIO_FFMPEG_EXE, imageio's own setting, names another one.
+
+    Raises:
+        MissingExtra: there is none.
+    """
+    found = os.environ.get("IMAGEIO_FFMPEG_EXE") or shutil.which("ffmpeg")
+    if found is not None:
+        return found
+    if importlib.util.find_spec("imageio_ffmpeg") is None:
+        raise MissingExtra("imageio-ffmpeg", "video", "a video, where ffmpeg is not on PATH,")
+    import imageio_ffmpeg
+
+    return imageio_ffmpeg.get_ffmpeg_exe()
+
+
 class VideoFile:
     """An mp4 file that appears under its name when it is complete; a context manager."""
 
@@ -120,11 +141,13 @@ class VideoFile:
 
         Raises:
             SimulationError: not an mp4 file, or a folder that does not exist.
+            MissingExtra: there is no ffmpeg.
         """
         if path.suffix.lower() != ".mp4":
             raise SimulationError(f"a video is written as .mp4, not as {path.name}")
         if not path.resolve().parent.is_dir():
             raise SimulationError(f"{path} cannot be written: there is no folder {path.parent}")
+        self._program = ffmpeg()
         self.path, self._incomplete = path, path.with_name(f".{path.stem}.incomplete.mp4")
         self._encoder: subprocess.Popen[bytes] | None = None
 
@@ -159,8 +182,6 @@ class VideoFile:
             self._finish(self._encoder, complete=True)
 
     def _open(self, frame: np.ndarray, frames_per_second: float) -> subprocess.Popen[bytes]:
-        import imageio_ffmpeg
-
         size = f"{frame.shape[1]}x{frame.shape[0]}"
         source = f"-f rawvideo -pix_fmt rgb24 -s {size} -r {frames_per_second:g} -i -"
         # The format stores the colors of 2 × 2 pixels, so an odd size is made even.
@@ -169,7 +190,7 @@ class VideoFile:
             self._incomplete.touch()  # where that is impossible, the reason is plain
             return subprocess.Popen(
                 [
-                    imageio_ffmpeg.get_ffmpeg_exe(),
+                    self._program,
                     *f"-y -v error {source} {target}".split(),
                     str(self._incomplete.resolve()),
                 ],
@@ -178,8 +199,8 @@ class VideoFile:
                 stderr=subprocess.PIPE,
                 start_new_session=True,  # Ctrl-C is for us
             )
-        except (OSError, RuntimeError) as error:  # RuntimeError: there is no ffmpeg
-            raise self._failure(getattr(error, "strerror", None) or str(error)) from error
+        except OSError as error:
+            raise self._failure(error.strerror or str(error)) from error
 
     def _finish(self, encoder: subprocess.Popen[bytes], *, complete: bool) -> None:
         self._encoder = None

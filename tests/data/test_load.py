@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from leeward.data import registry
 from leeward.data.dataset import Dataset
 from leeward.data.load import load_dataset
 from leeward.data.table_columns import TableColumns
-from leeward.errors import DataError
+from leeward.errors import DataError, MissingExtra
 
 
 def write_hdf5(path: Path, *, rows: int = 12, observation: int = 3, **columns: Any) -> Path:
@@ -28,6 +29,21 @@ def write_hdf5(path: Path, *, rows: int = 12, observation: int = 3, **columns: A
         for key, value in columns.items():
             file[key] = value
     return path
+
+
+@pytest.mark.parametrize("name", ["log.csv", "log.parquet"])
+def test_tables_need_an_extra(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / name).write_text("state,action,reward\n0,0,0\n")
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "pyarrow" else found(name)
+    )
+    with pytest.raises(MissingExtra) as error:
+        load_dataset(tmp_path / name)
+    assert str(error.value) == (
+        f"{tmp_path / name} needs the package 'pyarrow', which is not installed: "
+        "pip install 'leeward[tables]'"
+    )
 
 
 @pytest.mark.parametrize("name", ["hopper-medium-v2", "hopper_medium_v2"])

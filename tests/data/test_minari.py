@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,19 @@ def test_local_sets_keep_their_environment_and_reference_scores(root: Path) -> N
     assert dataset.metadata["reference_scores"] == {"minimum": 0.0, "maximum": 12.0}
     folder = load_dataset(root / "test" / "point" / "expert-v0")
     assert folder.content_hash() == dataset.content_hash()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_set_of_arrow_files_needs_the_extra_for_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    make("test/arrow-v0", data_format="arrow")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "minari.dataset._storages.arrow_storage", raising=False)
+    with pytest.raises(MissingExtra) as error:
+        load_dataset("test/arrow-v0", offline=True)
+    assert str(error.value) == (
+        "the Minari data set test/arrow-v0 needs the package 'pyarrow', which is not installed: "
+        "pip install 'leeward[tables]'"
+    )
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

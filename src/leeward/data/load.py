@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib.util
 import os
 import re
 from pathlib import Path, PurePosixPath
@@ -23,7 +24,7 @@ from leeward.data.npz import read_npz
 from leeward.data.ogbench import is_ogbench, read_ogbench
 from leeward.data.rl_unplugged_shards import PREFIX, default_target, find_shards, is_shard
 from leeward.data.table_columns import TableColumns
-from leeward.errors import DataError
+from leeward.errors import DataError, MissingExtra
 from leeward.types import Box, Discrete
 
 _SUFFIXES = (".hdf5", ".h5", ".npz", ".csv", ".parquet")
@@ -73,6 +74,7 @@ def load_dataset(
 
     Raises:
         DataError: the source is not known, not there, not whole, or not fit.
+        MissingExtra: what reads it is not installed (tables, Minari's downloads).
     """
     if frame_stack is not None:
         loaded = load_dataset(
@@ -233,6 +235,8 @@ def _at_path(path: Path, rows: Rows | None, columns: TableColumns | None, hints:
     if suffix == ".npz":
         return read_ogbench(path, hints=hints) if is_ogbench(path) else read_npz(path, hints=hints)
     if suffix in (".csv", ".parquet"):
+        if importlib.util.find_spec("pyarrow") is None:
+            raise MissingExtra("pyarrow", "tables", str(path))
         from leeward.data.table import read_table  # pyarrow takes a while to import
 
         return read_table(path, columns=columns, hints=hints)

@@ -81,6 +81,8 @@ def _open(source: str | Path, offline: bool) -> minari.MinariDataset:
             return minari.load_dataset(str(source), download=True)
         return minari.MinariDataset(folder)
     except ImportError as error:
+        if "pyarrow" in str(error):
+            raise MissingExtra("pyarrow", "tables", f"the Minari data set {source}") from error
         raise MissingExtra("huggingface_hub", "minari", "fetching a Minari data set") from error
     except Exception as error:  # minari raises errors of many kinds, network errors among them
         raise DataError(
