@@ -31,6 +31,7 @@ from leeward.types import Box, Discrete, Spec
 from training import train
 
 ALL = ("expert", "medium", "replay", "full-replay", "medium-expert", "random")
+TRANSITIONS = 50
 
 
 def columns(path: Path) -> dict[str, np.ndarray]:
@@ -50,9 +51,12 @@ def same(first: Path, second: Path) -> None:
 @pytest.fixture(scope="module")
 def collected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Collected]:
     """Every quality of one small training."""
-    options = CollectOptions(dataset=ALL, transitions=50)
-    written = collect(LINE, tmp_path_factory.mktemp("collected"), options, ONLINE)
-    return {one.quality: one for one in written}
+    folder = tmp_path_factory.mktemp("collected")
+    replays = tuple(quality for quality in ALL if "replay" in quality)
+    written = collect(LINE, folder, CollectOptions(dataset=replays), ONLINE)
+    others = tuple(quality for quality in ALL if quality not in replays)
+    options = CollectOptions(dataset=others, transitions=TRANSITIONS)
+    return {one.quality: one for one in written + collect(LINE, folder, options, ONLINE)}
 
 
 # --- What is written ---
@@ -65,7 +69,7 @@ def test_a_data_set_reads_back_whole(collected: dict[str, Collected], quality: s
     data = leeward.load_dataset(one.path)
     assert data.transitions == one.transitions == len(columns(one.path)["rewards"])
     if "replay" not in quality:
-        assert one.transitions == 50
+        assert one.transitions == TRANSITIONS
     assert data.action_space == Box((-2.0,), (2.0,))
     assert data.metadata["env"] == LINE
     np.testing.assert_allclose(data.episode_returns(), one.returns, rtol=1e-6)
@@ -117,12 +121,30 @@ def test_replay_is_what_the_learner_saw_until_medium(collected: dict[str, Collec
     directory = collected["replay"].path.parent / "training"
     scores = collected["replay"].scores
     assert scores is not None
-    _, medium = choose_policies(directory, scores.minimum)
+    _, medium = choose_policies(directory, scores.minimum, ONLINE.steps)
     replay, full = columns(collected["replay"].path), columns(collected["full-replay"].path)
     assert len(replay["rewards"]) == medium.run.step
     for key in replay.keys() - {"timeouts"}:
         np.testing.assert_array_equal(replay[key], full[key][: medium.run.step])
     np.testing.assert_array_equal(replay["timeouts"][:-1], full["timeouts"][: medium.run.step - 1])
+
+
+def test_a_replay_keeps_to_the_bound_under_its_other_name(
+    collected: dict[str, Collected], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(online, "learn", None)  # nothing is trained again
+    whole = collected["replay"]
+    options = CollectOptions(dataset=("medium-replay",), transitions=20)
+    (one,) = collect(LINE, whole.path.parent, options, ONLINE)
+    assert one.path.name == "line-medium-replay-v0.hdf5"
+    assert 0 < one.transitions <= 20 < whole.transitions
+    kept, all_of_it = (
+        leeward.load_dataset(path).metadata["file_metadata"]["behavior"]
+        for path in (one.path, whole.path)
+    )
+    assert kept == (
+        f"{len(one.returns)} of {len(whole.returns)} episodes, evenly spread over {all_of_it}"
+    )
 
 
 def test_the_first_actions_are_random_and_all_lie_in_the_box(
@@ -150,8 +172,8 @@ def test_the_command_that_makes_a_file_again_is_kept_in_it(
     path = collected["expert"].path
     kept = leeward.load_dataset(path).metadata["file_metadata"]
     assert kept["command"] == (
-        "leeward collect LeewardTest/Line-v0 --dataset expert medium replay full-replay "
-        "medium-expert random --transitions 50 --steps 120 --random-steps 30 --batch-size 32 "
+        "leeward collect LeewardTest/Line-v0 --dataset expert medium medium-expert random "
+        "--transitions 50 --steps 120 --random-steps 30 --batch-size 32 "
         f"--hidden 16 --lr 0.01 --eval-every 25 --eval-episodes 3 --checkpoint-every 20 "
         f"--out {path.parent}"
     )
@@ -194,19 +216,20 @@ def keep_policies(directory: Path, means: list[float]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("means", "minimum", "expert", "medium"),
+    ("means", "minimum", "steps", "expert", "medium"),
     [
-        ([0.0, 35.0, 31.0, 70.0, 100.0, 33.0], 0.0, 5, 2),
-        ([-90.0, -80.0, -10.0, -40.0], -100.0, 3, 2),
-        ([5.0, 20.0, 60.0, 60.0], 0.0, 4, 2),
-        ([7.0], 0.0, 1, 1),
+        ([0.0, 35.0, 31.0, 70.0, 100.0, 33.0], 0.0, 6, 5, 2),
+        ([-90.0, -80.0, -10.0, -40.0], -100.0, 9, 3, 2),
+        ([5.0, 20.0, 60.0, 60.0], 0.0, 4, 4, 2),
+        ([7.0], 0.0, 1, 1, 1),
+        ([10.0, 30.0, 90.0], 0.0, 2, 2, 1),  # the third was lost with the steps before it
     ],
 )
 def test_medium_is_nearest_to_a_third_of_the_best(
-    tmp_path: Path, means: list[float], minimum: float, expert: int, medium: int
+    tmp_path: Path, means: list[float], minimum: float, steps: int, expert: int, medium: int
 ) -> None:
     keep_policies(tmp_path, means)
-    chosen = choose_policies(tmp_path, minimum)
+    chosen = choose_policies(tmp_path, minimum, steps)
     assert [policy.run.step for policy in chosen] == [expert, medium]
 
 
@@ -229,7 +252,7 @@ def test_sac_learns_to_stay_in_the_middle(tmp_path: Path) -> None:
 def test_a_killed_training_goes_on_as_if_nothing_had_happened(
     collected: dict[str, Collected], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = CollectOptions(dataset=("expert", "full-replay"), transitions=50)
+    options = CollectOptions(dataset=("full-replay",))
     learn, seen = online.learn, []
 
     def until_killed(*given: Any) -> Any:
@@ -248,6 +271,8 @@ def test_a_killed_training_goes_on_as_if_nothing_had_happened(
     assert 60 <= first[0] < 90
     collect(LINE, tmp_path, options, ONLINE)
     assert seen[60] == first[0]  # not from zero
+    expert = CollectOptions(dataset=("expert",), transitions=TRANSITIONS)
+    collect(LINE, tmp_path, expert, ONLINE)
     for quality in ("expert", "full-replay"):
         same(tmp_path / f"line-{quality}-v0.hdf5", collected[quality].path)
     logs = [
@@ -271,14 +296,28 @@ def interrupting(at: int) -> Callable[[], gymnasium.Env]:
     return lambda: gymnasium.wrappers.TimeLimit(Interrupting(), 12)
 
 
-def test_an_interrupted_training_is_saved_at_the_end_of_its_episode(tmp_path: Path) -> None:
+def test_an_interrupted_training_is_saved_at_the_end_of_its_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     never_alone = dataclasses.replace(ONLINE, checkpoint_every=1000, eval_every=120)
+    env = interrupting(40)
     with pytest.raises(KeyboardInterrupt):
-        collect(interrupting(40), tmp_path, CollectOptions(), never_alone)
+        collect(env, tmp_path, CollectOptions(), never_alone)
     (saved,) = (tmp_path / "training" / "checkpoints").iterdir()
     assert 40 <= int(saved.name) < 40 + 12
     log = (tmp_path / "training" / "log.txt").read_text()
     assert f"interrupted: saved after {saved.name} steps; the same command goes on" in log
+    # What there is may also be all that is wanted: the policy of the end is evaluated, and chosen.
+    monkeypatch.setattr(online, "learn", None)
+    stopped = dataclasses.replace(never_alone, steps=int(saved.name))
+    (one,) = collect(env, tmp_path, CollectOptions(dataset=("medium-replay",)), stopped)
+    assert one.transitions == stopped.steps
+    (policy,) = (tmp_path / "training" / "policies").iterdir()
+    assert policy.name == saved.name
+    lines = (tmp_path / "training" / "evaluations.jsonl").read_text()
+    again = CollectOptions(dataset=("expert",), transitions=3)
+    collect(env, tmp_path, again, stopped)
+    assert (tmp_path / "training" / "evaluations.jsonl").read_text() == lines != ""
 
 
 def test_a_training_can_be_made_longer_but_not_shorter(

@@ -45,10 +45,14 @@ def message(kind: type[Exception], *given: Any) -> str:
         ),
         (
             {"dataset": ("expret",)},
-            "unknown --dataset 'expret'. Did you mean expert? It is one of expert, medium, replay, "
-            "full-replay, medium-expert, random",
+            "unknown --dataset 'expret'. Did you mean expert? It is one of expert, medium, "
+            "medium-replay, full-replay, medium-expert, random",
         ),
         ({"dataset": ("medium", "medium")}, "--dataset names one twice: medium medium"),
+        (
+            {"dataset": ("replay", "medium-replay")},
+            "--dataset names one twice: replay medium-replay",
+        ),
         ({"transitions": 0}, "--transitions must be at least 1, got 0"),
         ({"noise": -0.1}, "--noise must be 0 or more, got -0.1"),
         ({"epsilon": 1.5}, "--epsilon must lie between 0 and 1, got 1.5"),

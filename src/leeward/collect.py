@@ -1,9 +1,10 @@
 """Data made in a simulator: by an online learner, a trained run, or random actions.
 
 The learner gives the qualities that D4RL names. `expert`: its best policy; `medium`: the policy
-whose evaluation is nearest to a third of the expert's; `replay`: all that it saw until medium;
-`full-replay`: all that it saw; `medium-expert`: half of each. SAC's policies are sampled from, as
-D4RL's are; QR-DQN's, of discrete actions, are greedy, and `epsilon` mixes random actions in.
+whose evaluation is nearest to a third of the expert's; `medium-replay`: all that it saw until
+medium; `full-replay`: all that it saw; `medium-expert`: half of each. SAC's policies are sampled
+from, as D4RL's are; QR-DQN's, of discrete actions, are greedy, and `epsilon` mixes random actions
+in.
 """
 
 from __future__ import annotations
@@ -114,10 +115,10 @@ def collect(
 
 def _from_learner(plan: Plan, view: View, path: Path, quality: str, learned: Learned) -> Collected:
     """One data set of what a learner gives."""
-    seen = learned_columns(learned, quality)
+    count, seed = plan.options.transitions, plan.options.seed
+    seen = learned_columns(learned, quality, count)
     if seen is not None:
         return _write(plan, view, path, quality, *seen, learned.scores)
-    count, seed = plan.options.transitions, plan.options.seed
     parts, text = learned_parts(learned, quality, count, seed)
     return _make(plan, view, path, quality, parts, text, learned.scores)
 

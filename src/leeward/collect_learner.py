@@ -17,7 +17,7 @@ from leeward.behaviors import (
     random_behavior,
     sampling_behavior,
 )
-from leeward.collect_plan import Plan
+from leeward.collect_plan import ALIASES, Plan
 from leeward.data.registry import ReferenceScores, reference_scores
 from leeward.environments import environment_spec
 from leeward.errors import CheckpointError, ConfigError
@@ -66,7 +66,7 @@ def train_learner(plan: Plan, view: View) -> Learned:
             training.go()
     known = reference_scores(plan.name)
     minimum = known.minimum if known else random_return(plan)
-    expert, medium = choose_policies(plan.training, minimum)
+    expert, medium = choose_policies(plan.training, minimum, training.position.updates)
     return Learned(
         expert,
         medium,
@@ -104,16 +104,19 @@ def claim(plan: Plan) -> None:
             )
 
 
-def choose_policies(directory: Path, minimum: float) -> tuple[Policy, Policy]:
+def choose_policies(directory: Path, minimum: float, steps: int) -> tuple[Policy, Policy]:
     """(expert, medium) among the policies that were evaluated.
 
     Args:
         directory: the training's folder.
         minimum: the random policy's return, which counts as a score of 0.
+        steps: of the training; policies that a killed one left behind its checkpoint do not count.
     """
     folders = (directory / "policies").iterdir()
     found = (load_policy(folder) for folder in folders if not folder.name.startswith("."))
-    policies = sorted(found, key=lambda policy: policy.run.step)
+    policies = sorted(
+        (policy for policy in found if policy.run.step <= steps), key=lambda policy: policy.run.step
+    )
     means = np.array([policy.run.return_mean for policy in policies], np.float64)
     best = len(means) - 1 - int(np.argmax(means[::-1]))  # the last of equals
     third = minimum + (means[best] - minimum) / 3
@@ -130,14 +133,20 @@ class Part(NamedTuple):
     """Whether noise and random actions are put on it."""
 
 
-def learned_columns(learned: Learned, quality: str) -> tuple[Columns, str] | None:
+def learned_columns(learned: Learned, quality: str, transitions: int) -> tuple[Columns, str] | None:
     """The rows of a replay, and how they came about; None for what a policy has yet to make."""
-    saw, medium = learned.saw, learned.medium
-    if quality == "full-replay" and saw is not None:
-        return saw, f"all that SAC saw in {len(saw.reward)} steps"
-    if quality == "replay" and saw is not None:
-        return until(saw, medium.run.step), f"all that SAC saw in its first {medium.run.step} steps"
-    return None
+    saw, step = learned.saw, learned.medium.run.step
+    if saw is None or not quality.endswith("replay"):
+        return None
+    if ALIASES.get(quality, quality) == "medium-replay":
+        columns, text = until(saw, step), f"all that SAC saw in its first {step} steps"
+    else:
+        columns, text = saw, f"all that SAC saw in {len(saw.reward)} steps"
+    kept = thinned(columns, transitions)
+    if len(kept.reward) < len(columns.reward):
+        episodes = [len(some.episode_returns()) for some in (kept, columns)]
+        text = f"{episodes[0]} of {episodes[1]} episodes, evenly spread over {text}"
+    return kept, text
 
 
 def learned_parts(
@@ -177,6 +186,23 @@ def until(columns: Columns, step: int) -> Columns:
     truncation = first.truncation.copy()
     truncation[-1] = not first.termination[-1]
     return first._replace(truncation=truncation)
+
+
+def thinned(columns: Columns, transitions: int) -> Columns:
+    """At most so many rows: as many whole episodes as fit, evenly spread from first to last.
+
+    Where not even the one in the middle fits, its first rows.
+    """
+    if len(columns.reward) <= transitions:
+        return columns
+    ends = np.flatnonzero(columns.termination | columns.truncation)
+    begins = np.concatenate([[0], ends[:-1] + 1])
+    chosen = np.arange(len(ends))
+    while len(chosen) > 1 and (ends - begins + 1)[chosen].sum() > transitions:
+        count = len(chosen) - 1
+        chosen = ((np.arange(count) + 0.5) * len(ends) / count).astype(np.int64)
+    row = np.concatenate([np.arange(begins[i], ends[i] + 1) for i in chosen])
+    return until(Columns(*(column[row] for column in columns)), transitions)
 
 
 def random_return(plan: Plan) -> float:

@@ -12,8 +12,10 @@ from leeward.errors import ConfigError, DataError, did_you_mean
 from leeward.online import OnlineOptions
 from leeward.online_qrdqn import QRDQNOptions
 
-QUALITIES = ("expert", "medium", "replay", "full-replay", "medium-expert", "random")
+QUALITIES = ("expert", "medium", "medium-replay", "full-replay", "medium-expert", "random")
 """What an online learner gives."""
+ALIASES = {"replay": "medium-replay"}
+"""Other names of qualities; a file is called as it was asked for."""
 LEARNERS = ("sac", "qrdqn")
 """Policies that are trained first."""
 
@@ -26,10 +28,12 @@ class CollectOptions:
     """Who acts: sac or qrdqn (online learners of continuous and of discrete actions, trained
     first), random, or a run directory."""
     dataset: tuple[str, ...] = ()
-    """Qualities to write, for online learners: expert (the default), medium, replay (all that it
-    saw until medium; sac only), full-replay (sac only), medium-expert, random; one file each."""
+    """Qualities to write, for online learners: expert (the default), medium, medium-replay (or
+    replay: all that it saw until medium; sac only), full-replay (sac only), medium-expert, random;
+    one file each."""
     transitions: int = 1_000_000
-    """Transitions of a data set; the replays have as many as the learner saw."""
+    """Transitions of a data set. Of a replay the most: a longer one is thinned to whole episodes,
+    evenly spread from the first to the last."""
     noise: float = 0.0
     """Std of normal noise on a policy's actions, in units of half the action range."""
     epsilon: float = 0.0
@@ -113,12 +117,12 @@ def check_options(options: CollectOptions) -> tuple[str, ...]:
         ConfigError: an impossible option, or one that the policy has no use for.
     """
     for quality in options.dataset:
-        if quality not in QUALITIES:
+        if quality not in (*QUALITIES, *ALIASES):
             raise ConfigError(
                 f"unknown --dataset '{quality}'.{did_you_mean(quality, QUALITIES)} It is one of "
                 f"{', '.join(QUALITIES)}"
             )
-    if len(set(options.dataset)) != len(options.dataset):
+    if len({ALIASES.get(quality, quality) for quality in options.dataset}) != len(options.dataset):
         raise ConfigError(f"--dataset names one twice: {' '.join(options.dataset)}")
     if options.transitions < 1:
         raise ConfigError(f"--transitions must be at least 1, got {options.transitions}")
@@ -130,7 +134,7 @@ def check_options(options: CollectOptions) -> tuple[str, ...]:
         raise ConfigError(f"--seed must lie between 0 and 4294967295, got {options.seed}")
     if options.policy == "qrdqn":
         for quality in options.dataset:
-            if quality in ("replay", "full-replay"):
+            if quality.endswith("replay"):
                 raise ConfigError(
                     f"--dataset {quality} needs --policy sac: qrdqn keeps its latest steps only"
                 )

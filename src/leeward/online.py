@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from leeward import checkpoint
+from leeward import checkpoint, policy_folder
 from leeward.algorithms import sac
 from leeward.data.sampling import Scaling
 from leeward.environments import EnvironmentSource
@@ -163,6 +163,9 @@ class Training:
         saved = self.position.updates
         self._started = (time.monotonic(), saved)
         self.view.start("training", saved, self.options.steps)
+        if saved == self.options.steps and not self._evaluated(saved):
+            self._evaluate(saved)  # it was interrupted here, and this is to be its end
+            self._save()
         while self.position.updates < self.options.steps:
             self._episode()
             step, period = self.position.updates, self.options.checkpoint_every
@@ -242,6 +245,9 @@ class Training:
             self.view.advance(step, (step - first) / (time.monotonic() - begun))
         if step % self.options.eval_every == 0 or step == self.options.steps:
             self._evaluate(step)
+
+    def _evaluated(self, step: int) -> bool:
+        return policy_folder.exists(self.directory / "policies" / str(step))
 
     def _evaluate(self, step: int) -> None:
         """Records the deterministic policy's episodes and keeps the policy."""

@@ -28,11 +28,14 @@ def test_shipped_data_are_there_with_their_card_and_scores() -> None:
     entries = [registry.find(name) for name in registry.names()]
     shipped = [entry for entry in entries if entry is not None and entry.group == "shipped"]
     assert shipped
+    sizes: dict[str | None, int] = {}
     for entry in shipped:
         assert entry.path is not None
-        assert entry.path.stat().st_size < 5_000_000
-        assert entry.path.with_suffix(".md").is_file()
+        sizes[entry.env] = sizes.get(entry.env, 0) + entry.path.stat().st_size
         data = load_dataset(entry.name)
+        assert 50_000 <= data.transitions <= 100_000
+        card = entry.path.with_suffix(".md").read_text("utf-8")
+        assert card.startswith(f"# {entry.name}\n\n{data.transitions:,} transitions of ")
         assert data.metadata["env"] == entry.env
         assert data.next_rows_chain()
         scores = registry.reference_scores(entry.name)
@@ -43,9 +46,14 @@ def test_shipped_data_are_there_with_their_card_and_scores() -> None:
         }
         kept = data.metadata["file_metadata"]
         assert data.episode_returns().mean() == pytest.approx(kept["return_mean"], rel=1e-6)
-        assert kept["command"] in entry.path.with_suffix(".md").read_text("utf-8")
-    folder = {path.name for path in shipped[0].path.parent.glob("*.hdf5")}
-    assert folder == {f"{entry.name}.hdf5" for entry in shipped}
+        assert kept["command"] in card
+    assert max(sizes.values()) < 15_000_000
+    folder = shipped[0].path.parent
+    names = [entry.name for entry in shipped]
+    assert {path.name for path in folder.iterdir()} == {
+        *(f"{name}.hdf5" for name in names),
+        *(f"{name}.md" for name in names),
+    }
 
 
 def test_names_accept_underscores_and_capitals() -> None:
