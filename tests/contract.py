@@ -7,6 +7,7 @@ mistakes, to show that they can fail. Checks of settings are in contract_setting
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 import tempfile
@@ -20,9 +21,12 @@ import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
 
+from exporting import CHOICES, FILES, VECTORS, observations, policy_of
 from leeward import checkpoint
+from leeward.algorithms import ALGORITHMS
 from leeward.config import float_fields
 from leeward.data.sampling import Scaling, gather, sample
+from leeward.export import export, load_exported
 from leeward.policy import PolicyStack, TrainedRun, load_policy, save_policy
 from leeward.types import Batch, Box
 from subjects import UPDATES, Subject, leaves, same
@@ -233,6 +237,33 @@ def check_a_saved_policy_acts_as_the_live_one(subject: Subject) -> None:
         algorithm.act(policies[1], (jnp.asarray(observation) - 0.5) / 2.0, jax.random.key(0))
     )
     np.testing.assert_allclose(action, expected, rtol=1e-5, atol=1e-6)
+
+
+def check_an_exported_policy_acts_as_the_live_one(subject: Subject) -> None:
+    """As ONNX and NumPy, and as StableHLO where it is the first with its kind of actor."""
+    spec = VECTORS if subject.kind == "continuous" else CHOICES
+    policy, seen = policy_of(subject.algorithm, spec), observations(spec, 7)
+    live = policy(seen)
+    assert len(np.unique(live, axis=0)) > 1  # the observation matters
+    name = subject.algorithm.name
+    first = first_with_each_actor().get(type(policy.policy), name)
+    for form in ("numpy", "onnx", "stablehlo") if first == name else ("numpy", "onnx"):
+        with tempfile.TemporaryDirectory() as folder:
+            act = load_exported(export(policy, Path(folder) / FILES[form]).path)
+            for found in (act(seen), np.stack([act(one) for one in seen])):
+                assert (found.shape, found.dtype) == (live.shape, live.dtype)
+                np.testing.assert_allclose(found, live, rtol=1e-5, atol=1e-5, err_msg=form)
+
+
+@functools.cache
+def first_with_each_actor() -> dict[type, str]:
+    """What a policy is → the first algorithm with such a one."""
+    first: dict[type, str] = {}
+    for name, algorithm in ALGORITHMS.items():
+        for kind in algorithm.actions:
+            spec = VECTORS if kind == "continuous" else CHOICES
+            first.setdefault(type(policy_of(algorithm, spec).policy), name)
+    return first
 
 
 def check_a_checkpoint_keeps_the_state_to_the_bit(subject: Subject) -> None:

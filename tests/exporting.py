@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,7 @@ from subjects import small_config
 
 VECTORS = Spec((3,), "float32", Box((-2.0, 0.0), (2.0, 10.0)))
 CHOICES = Spec((3,), "float32", Discrete(4))
-FILES = {"onnx": "p.onnx", "stablehlo": "p.stablehlo", "numpy": "p.npz"}
+FILES = {"onnx": "p.onnx", "stablehlo": "p.stablehlo", "numpy": "p.py"}
 IMAGES = Spec((36, 36, 2), "uint8", Discrete(4))
 
 
@@ -34,12 +35,12 @@ def scaling_of(spec: Spec) -> Scaling:
     return Scaling(jnp.full(shape, 0.5), jnp.full(shape, 2.0), (low + high) / 2, (high - low) / 2)
 
 
-def policy_of(algorithm: Algorithm, spec: Spec, **settings: Any) -> Policy:
+def policy_of(algorithm: Algorithm, spec: Spec, seed: int = 0, **settings: Any) -> Policy:
     """A tiny one with drawn weights."""
     config = small_config(algorithm, **settings)
     key = jax.random.key(0)
     shapes = jax.eval_shape(lambda: algorithm.policy(algorithm.init(config, spec, key)))
-    draw = np.random.default_rng(0)
+    draw = np.random.default_rng(seed)
 
     def weight(leaf: Any) -> jax.Array:
         if leaf.ndim == 0:  # a threshold or a bound, which is positive
@@ -56,6 +57,12 @@ def policy_of(algorithm: Algorithm, spec: Spec, **settings: Any) -> Policy:
         run=TrainedRun(3, {}, 40, 12.5, None),
         data={"name": "drawn", "hash": "abc"},
     )
+
+
+def varied_policy_of(algorithm: Algorithm, spec: Spec, seen: np.ndarray) -> Policy:
+    """The first with drawn weights that does not take one action whatever it sees."""
+    policies = (policy_of(algorithm, spec, seed) for seed in range(200))
+    return next(policy for policy in policies if len(np.unique(policy(seen))) > 1)
 
 
 @functools.cache
@@ -84,8 +91,9 @@ def observations(spec: Spec, count: int) -> np.ndarray:
     """As the environment gives them."""
     draw = np.random.default_rng(1)
     if spec.observation_dtype == "uint8":
-        blocks = draw.integers(0, 256, (count, 4, 4, 2)).astype(np.uint8)  # else all look alike
-        return blocks.repeat(9, axis=1).repeat(9, axis=2)
+        blocks = draw.integers(0, 256, (count, 4, 4, 2)).repeat(9, axis=1).repeat(9, axis=2)
+        brightness = np.linspace(0.0, 1.0, count)[:, None, None, None]  # else all look alike
+        return (brightness * blocks).astype(np.uint8)
     return (0.5 + 2.0 * draw.normal(size=(count, *spec.observation_shape))).astype(np.float32)
 
 
@@ -94,6 +102,19 @@ def exported(policy: Policy, form: str) -> forms.Run:
     chosen = forms.FORMS[form]
     content = chosen.write(policy, card.card_of(policy, form))
     return chosen.read(Path(f"policy{chosen.suffix}"), content)[1]
+
+
+def archive_in(program: Path) -> bytes:
+    """The archive in a file of NumPy's form."""
+    return base64.b64decode(program.read_text().split('ARCHIVE = """\n')[1].split('"""')[0])
+
+
+def with_archive(program: Path, archive: bytes) -> bytes:
+    """The file with another archive in it."""
+    old, new = (base64.encodebytes(content) for content in (archive_in(program), archive))
+    content = program.read_bytes()
+    assert content.count(old) == 1
+    return content.replace(old, new)
 
 
 def write_all(folder: Path) -> Path:

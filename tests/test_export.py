@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import errno
 import importlib.util
@@ -21,6 +22,7 @@ from exporting import (
     CHOICES,
     FILES,
     VECTORS,
+    archive_in,
     error_of,
     files_in,
     observations,
@@ -54,8 +56,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_files_and_their_cards(folder: Path) -> None:
     assert files_in(folder) == [
-        *("p.npz", "p.npz.json", "p.onnx", "p.onnx.json"),
-        *("p.py", "p.stablehlo", "p.stablehlo.json"),
+        *("p.onnx", "p.onnx.json", "p.py", "p.py.json"),
+        *("p.stablehlo", "p.stablehlo.json"),
     ]
     card = json.loads((folder / "p.onnx.json").read_text())
     assert card["card"] == 1
@@ -102,8 +104,8 @@ def test_a_loaded_file_acts_as_the_policy(folder: Path, name: str) -> None:
 
 def test_discrete_actions(tmp_path: Path) -> None:
     policy = policy_of(ALGORITHMS["dqn"], CHOICES)
-    done = export(policy, tmp_path / "p.npz")
-    act = load_exported(tmp_path / "p.npz")
+    done = export(policy, tmp_path / "p.py")
+    act = load_exported(tmp_path / "p.py")
     assert act.card["action"] == {
         "name": "action",
         "shape": ["batch"],
@@ -116,36 +118,63 @@ def test_discrete_actions(tmp_path: Path) -> None:
     assert done.difference == 0.0
 
 
-def test_the_runner_needs_numpy_alone(folder: Path, tmp_path: Path) -> None:
-    np.save(tmp_path / "seen.npy", observations(VECTORS, 4))
-    code = (
+def actions_without(packages: str, code: str, folder: Path) -> np.ndarray:
+    """What a program makes of observations where none of the packages can be imported."""
+    np.save(folder / "seen.npy", observations(VECTORS, 4))
+    refusing = (
         "import sys\n"
         "class Refuse:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.partition('.')[0] in ('jax', 'leeward', 'onnx', 'scipy', 'equinox'):\n"
+        f"        if name.partition('.')[0] in {packages.split()}:\n"
         "            raise ImportError(name)\n"
         "sys.meta_path.insert(0, Refuse())\n"
-        "import runpy\n"
-        f"sys.argv = ['p.py', {str(folder / 'p.npz')!r}, 'seen.npy', 'actions.npy']\n"
-        f"runpy.run_path({str(folder / 'p.py')!r}, run_name='__main__')\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
+        [sys.executable, "-c", refusing + code], cwd=folder, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+    return np.load(folder / "actions.npy")
+
+
+def test_the_numpy_form_is_one_file_that_needs_numpy_alone(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_bytes((folder / "p.py").read_bytes())
+    code = (
+        "import runpy\n"
+        "sys.argv = ['p.py', 'seen.npy', 'actions.npy']\n"
+        "runpy.run_path('p.py', run_name='__main__')\n"
+    )
+    found = actions_without("jax leeward onnx scipy equinox", code, tmp_path)
     expected = td3_bc_policy()(observations(VECTORS, 4))
-    np.testing.assert_allclose(np.load(tmp_path / "actions.npy"), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_the_runner_says_what_is_wrong(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    act = runner.load(str(folder / "p.npz"))
+def test_the_stablehlo_form_needs_jax_and_flatbuffers_alone(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "p.stablehlo").write_bytes((folder / "p.stablehlo").read_bytes())
+    code = (
+        "import numpy as np\n"
+        "from jax import export\n"
+        "with open('p.stablehlo', 'rb') as file:\n"
+        "    program = export.deserialize(bytearray(file.read()))\n"
+        "np.save('actions.npy', program.call(np.load('seen.npy')))\n"
+    )
+    others = "leeward equinox jaxtyping optax orbax onnx onnxruntime gymnasium"
+    found = actions_without(others, code, tmp_path)
+    expected = td3_bc_policy()(observations(VECTORS, 4))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_numpy_form_says_what_is_wrong(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "ARCHIVE", base64.b64encode(archive_in(folder / "p.py")))
+    act = runner.load()
     assert act(np.zeros((2, 5, 3))).shape == (2, 5, 2)
     with pytest.raises(ValueError, match=r"observations have shape \(4,\), the policy expects"):
         act(np.zeros(4))
     with pytest.raises(ValueError, match="observations are uint8, not float32"):
         act(np.zeros(3, np.uint8))
     assert runner.main([]) == 2
-    assert "usage: python policy.py POLICY.npz" in capsys.readouterr().err
+    assert capsys.readouterr().err == "usage: python policy.py OBSERVATIONS.npy ACTIONS.npy\n"
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,14 +189,15 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert lines[2].startswith("largest difference from the run's policy: ")
     assert lines[3].startswith("latency of one observation: ")
     assert lines[3].endswith(" µs (median; onnxruntime, CPU, one thread)")
-    assert cli.main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "p.npz")]) == 0
-    assert f"program that runs it with NumPy alone: {tmp_path / 'p.py'}" in capsys.readouterr().out
+    assert cli.main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "p.py")]) == 0
+    line = f"it needs NumPy alone: python {tmp_path / 'p.py'} OBSERVATIONS.npy ACTIONS.npy"
+    assert line in capsys.readouterr().out.splitlines()
 
 
 # --- Evaluating a file ---
 
 
-@pytest.mark.parametrize("name", ["p.onnx", "p.npz", "p.stablehlo"])
+@pytest.mark.parametrize("name", ["p.onnx", "p.py", "p.stablehlo"])
 def test_an_exported_file_is_evaluated(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,18 +221,18 @@ def test_bad_arguments(tmp_path: Path) -> None:
     assert error_of(lambda: export(policy, "p.onnx", form="onx"), ConfigError) == (
         "unknown format 'onx'. Did you mean onnx? Formats: onnx, stablehlo, numpy"
     )
-    assert error_of(lambda: export(policy, "p.npz", form="onnx"), ConfigError) == (
-        "--out p.npz must end in .onnx for --format onnx"
+    assert error_of(lambda: export(policy, "p.py", form="onnx"), ConfigError) == (
+        "--out p.py must end in .onnx for --format onnx"
     )
     assert error_of(lambda: export(policy, "p.pt"), ConfigError) == (
-        "--out p.pt must end in .onnx (onnx), .stablehlo (stablehlo), .npz (numpy), or say which "
+        "--out p.pt must end in .onnx (onnx), .stablehlo (stablehlo), .py (numpy), or say which "
         "with --format"
     )
     assert error_of(lambda: export(tmp_path / "no", "p.onnx"), CheckpointError) == (
         f"{tmp_path / 'no'} does not exist"
     )
     (tmp_path / "file").write_text("")
-    out = tmp_path / "file" / "p.npz"
+    out = tmp_path / "file" / "p.py"
     assert error_of(lambda: export(policy, out), CheckpointError).startswith(
         f"{out} cannot be written ("
     )
@@ -221,12 +251,12 @@ def test_the_command_s_errors_are_one_line(
 
 def test_nothing_is_replaced_unasked(tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text("mine")
-    text = error_of(lambda: export(td3_bc_policy(), tmp_path / "p.npz"), ConfigError)
+    text = error_of(lambda: export(td3_bc_policy(), tmp_path / "p.py"), ConfigError)
     assert text == f"{tmp_path / 'p.py'} exists: --overwrite replaces it"
     assert files_in(tmp_path) == ["p.py"]
     assert (tmp_path / "p.py").read_text() == "mine"
-    export(td3_bc_policy(), tmp_path / "p.npz", overwrite=True)
-    assert (tmp_path / "p.py").read_text() == Path(runner.__file__).read_text()
+    export(td3_bc_policy(), tmp_path / "p.py", overwrite=True)
+    assert load_exported(tmp_path / "p.py").card["seed"] == 3
 
 
 @pytest.mark.parametrize(
@@ -249,7 +279,7 @@ def test_a_missing_extra(
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = tmp_path / "p.npz"
+    out = tmp_path / "p.py"
     export(td3_bc_policy(), out)
     before = {name: (tmp_path / name).read_bytes() for name in files_in(tmp_path)}
 
@@ -266,7 +296,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.M
 def test_a_diverged_policy(algorithm: str, tmp_path: Path) -> None:
     policy = policy_of(ALGORITHMS[algorithm], CHOICES if algorithm == "dqn" else VECTORS)
     broken = dataclasses.replace(policy, policy=jax.tree.map(lambda x: x * jnp.nan, policy.policy))
-    assert error_of(lambda: export(broken, tmp_path / "p.npz"), SpecError) == (
+    assert error_of(lambda: export(broken, tmp_path / "p.py"), SpecError) == (
         "the policy of seed 3 has weights that are not finite numbers: its training diverged"
     )
 
@@ -285,11 +315,11 @@ def test_a_translation_that_is_wrong_is_not_kept(
 
 def test_the_library_has_both(tmp_path: Path) -> None:
     save_policy(tmp_path / "run", td3_bc_policy())
-    done = leeward.export(tmp_path / "run", tmp_path / "p.npz", seed=3)
+    done = leeward.export(tmp_path / "run", tmp_path / "p.py", seed=3)
     assert leeward.load_exported(done.path).card["seed"] == 3
     assert (
         error_of(
-            lambda: leeward.export(tmp_path / "run", tmp_path / "q.npz", seed=4), CheckpointError
+            lambda: leeward.export(tmp_path / "run", tmp_path / "q.py", seed=4), CheckpointError
         )
         == "there is no run with seed 4: seeds are 3"
     )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from exporting import FILES, error_of, write_all
+from exporting import FILES, archive_in, error_of, with_archive, write_all
 from leeward.errors import CheckpointError
 from leeward.export import load_exported
 
@@ -28,9 +28,22 @@ def copied(folder: Path, name: str, target: Path) -> Path:
     return path
 
 
+def arrays_in(program: Path) -> dict[str, np.ndarray]:
+    """What the archive in a file of NumPy's form holds."""
+    with np.load(io.BytesIO(archive_in(program)), allow_pickle=False) as archive:
+        return dict(archive)
+
+
+def archive_of(**arrays: np.ndarray) -> bytes:
+    """An archive."""
+    archive = io.BytesIO()
+    np.savez(archive, **arrays)
+    return archive.getvalue()
+
+
 def test_not_a_file_of_ours(folder: Path, tmp_path: Path) -> None:
     assert error_of(lambda: load_exported(tmp_path / "p.pt"), CheckpointError) == (
-        f"{tmp_path / 'p.pt'} is no exported policy: those end in .onnx, .stablehlo, .npz"
+        f"{tmp_path / 'p.pt'} is no exported policy: those end in .onnx, .stablehlo, .py"
     )
     assert error_of(lambda: load_exported(tmp_path / "p.onnx"), CheckpointError) == (
         f"{tmp_path / 'p.onnx'} cannot be read (No such file or directory)"
@@ -40,10 +53,26 @@ def test_not_a_file_of_ours(folder: Path, tmp_path: Path) -> None:
         (tmp_path / f"{name}.json").write_bytes((folder / f"{name}.json").read_bytes())
         text = error_of(lambda name=name: load_exported(tmp_path / name), CheckpointError)
         assert text.startswith(f"{tmp_path / name} is damaged"), text
-    np.savez(tmp_path / "q.npz", weight=np.zeros(3))
-    assert error_of(lambda: load_exported(tmp_path / "q.npz"), CheckpointError) == (
-        f"{tmp_path / 'q.npz'} is damaged, or no policy that this version of leeward exported "
-        "(not a policy in NumPy's form)"
+    for content, text in (
+        (
+            with_archive(folder / "p.py", archive_of(weight=np.zeros(3))),
+            "not a policy in NumPy's form",
+        ),
+        (b"print(1)\n", "it has no ARCHIVE"),
+    ):
+        (tmp_path / "q.py").write_bytes(content)
+        assert error_of(lambda: load_exported(tmp_path / "q.py"), CheckpointError) == (
+            f"{tmp_path / 'q.py'} is damaged, or no policy that this version of leeward exported "
+            f"({text})"
+        )
+
+
+def test_a_program_is_read_and_never_run(folder: Path, tmp_path: Path) -> None:
+    hostile = b"raise SystemExit('it ran')\n" + (folder / "p.py").read_bytes()
+    (tmp_path / "p.py").write_bytes(hostile)
+    seen = np.ones((2, 3), np.float32)
+    np.testing.assert_array_equal(
+        load_exported(tmp_path / "p.py")(seen), load_exported(folder / "p.py")(seen)
     )
 
 
@@ -80,13 +109,12 @@ def test_stablehlo_needs_its_own_card(folder: Path, tmp_path: Path) -> None:
 
 def rewritten(folder: Path, target: Path, change: Callable[[dict[str, Any]], object]) -> Path:
     """The NumPy form with another program."""
-    with np.load(folder / "p.npz", allow_pickle=False) as archive:
-        arrays = dict(archive)
+    arrays = arrays_in(folder / "p.py")
     program = json.loads(arrays["program"].tobytes())
     change(program)
     arrays["program"] = np.frombuffer(json.dumps(program).encode(), np.uint8)
-    path = target / "p.npz"
-    np.savez(path, **arrays)
+    path = target / "p.py"
+    path.write_bytes(with_archive(folder / "p.py", archive_of(**arrays)))
     return path
 
 
@@ -122,14 +150,11 @@ def test_other_programs_and_cards(
 
 
 def test_no_archive_unpacks_to_more_than_it_is(folder: Path, tmp_path: Path) -> None:
-    with np.load(folder / "p.npz", allow_pickle=False) as archive:
-        arrays = dict(archive)
-    np.savez_compressed(tmp_path / "p.npz", **arrays)
-    assert error_of(lambda: load_exported(tmp_path / "p.npz"), CheckpointError).endswith(
-        "(compressed)"
-    )
-    pickled = io.BytesIO()
-    np.savez(pickled, program=np.array([object()]))
-    (tmp_path / "q.npz").write_bytes(pickled.getvalue())
-    text = error_of(lambda: load_exported(tmp_path / "q.npz"), CheckpointError)
-    assert "allow_pickle=False" in text
+    compressed = io.BytesIO()
+    np.savez_compressed(compressed, **arrays_in(folder / "p.py"))
+    for archive, text in (
+        (compressed.getvalue(), "(compressed)"),
+        (archive_of(program=np.array([object()])), "allow_pickle=False"),
+    ):
+        (tmp_path / "q.py").write_bytes(with_archive(folder / "p.py", archive))
+        assert text in error_of(lambda: load_exported(tmp_path / "q.py"), CheckpointError)

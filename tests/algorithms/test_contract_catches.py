@@ -13,6 +13,7 @@ from jaxtyping import Array, TypeCheckError
 import contract
 import contract_settings
 from leeward.config import config
+from leeward.errors import ConfigError
 from leeward.types import Algorithm, Batch, Phase
 from subjects import Subject
 
@@ -87,6 +88,8 @@ def make(mistake: str = "") -> Algorithm:
         action = observation @ policy
         if mistake == "random action":
             action = action + jax.random.normal(key, action.shape)
+        if mistake == "no counterpart":
+            action = jnp.sort(action)
         return action if mistake == "outside" else jnp.clip(action, -1.0, 1.0)
 
     steps = (lambda c: 20) if mistake == "lost steps" else (lambda c: c.second_steps)
@@ -150,6 +153,7 @@ MISTAKES: dict[str, tuple[Callable[[Subject], None], type[BaseException]]] = {
     "unfrozen": (contract.check_later_phases_leave_earlier_models_alone, AssertionError),
     "random action": (contract.check_actions_are_inside_and_fixed, AssertionError),
     "outside": (contract.check_actions_are_inside_and_fixed, AssertionError),
+    "no counterpart": (contract.check_an_exported_policy_acts_as_the_live_one, ConfigError),
 }
 
 

@@ -14,7 +14,7 @@ class ExportOptions:
     """Flags of `export`."""
 
     out: str
-    """The file to write: .onnx, .stablehlo or .npz (the NumPy form)."""
+    """The file to write: .onnx, .stablehlo or .py (the NumPy form)."""
     format: str | None = None
     """onnx, stablehlo or numpy; default by --out."""
     seed: int | None = None
@@ -54,8 +54,8 @@ def main(arguments: list[str]) -> int:
         f"{_shape(action)}",
         f"card: {done.card}",
     ]
-    if done.runner is not None:
-        lines.append(f"program that runs it with NumPy alone: {done.runner}")
+    if card["format"] == "numpy":
+        lines.append(f"it needs NumPy alone: python {done.path} OBSERVATIONS.npy ACTIONS.npy")
     lines.append(f"largest difference from the run's policy: {done.difference:.1g}")
     if done.latency is not None:
         lines.append(

@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from leeward.errors import CheckpointError, ConfigError, SpecError, did_you_mean
-from leeward.export import runner
 from leeward.export.card import card_of, card_path, with_scores
 from leeward.export.files import write_files
 from leeward.export.forms import FORMS, Form, Run
@@ -41,8 +40,6 @@ class Exported(NamedTuple):
 
     path: Path
     card: Path
-    runner: Path | None
-    """Of NumPy's form: the program that runs it, which needs NumPy alone."""
     difference: float
     """Largest difference from the policy, in units of half the action range where that is more
     than 1; of discrete actions the share of observations with another one."""
@@ -64,7 +61,7 @@ def export(
 
     Args:
         policy: a policy, a run directory, or the folder of a saved policy.
-        out: the file; .onnx, .stablehlo or .npz.
+        out: the file; .onnx, .stablehlo or .py (NumPy's form).
         form: "onnx", "stablehlo" or "numpy"; default by the file's suffix.
         seed: of a run directory, as `load_policy`.
         checkpoint: of a run directory, as `load_policy`.
@@ -86,9 +83,8 @@ def export(
     """
     path = Path(out).expanduser()
     name, chosen = _form(form, path)
-    program = path.with_suffix(".py") if name == "numpy" else None
-    for other in (path, card_path(path), program):
-        if other is not None and other.exists() and not overwrite:
+    for other in (path, card_path(path)):
+        if other.exists() and not overwrite:
             raise ConfigError(f"{other} exists: --overwrite replaces it")
     if not isinstance(policy, Policy):
         directory = Path(policy)
@@ -101,11 +97,9 @@ def export(
     difference = _difference(policy, call, observation)
     latency = _latency(call, observation[:1]) if name == "onnx" else None
     beside = {**card, "sha256": hashlib.sha256(content).hexdigest()}
-    files = {} if program is None else {program: Path(runner.__file__).read_bytes()}
-    files[card_path(path)] = (json.dumps(beside, indent=1) + "\n").encode()
-    files[path] = content
-    write_files(files)
-    return Exported(path, card_path(path), program, difference, latency)
+    text = json.dumps(beside, indent=1) + "\n"
+    write_files({card_path(path): text.encode(), path: content})
+    return Exported(path, card_path(path), difference, latency)
 
 
 def _form(name: str | None, path: Path) -> tuple[str, Form]:

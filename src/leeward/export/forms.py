@@ -6,9 +6,11 @@ scaling inside.
 
 from __future__ import annotations
 
+import base64
 import importlib.util
 import io
 import json
+import re
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -32,6 +34,8 @@ IR_VERSION = 8
 """The file layout that came with it, so that runtimes since then read the files."""
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 """Where a StableHLO file runs."""
+_ARCHIVE = re.compile(rb'^ARCHIVE = """\n([A-Za-z0-9+/=\n]*)"""$', re.MULTILINE)
+"""The archive in a program of NumPy's form."""
 
 
 class Form(NamedTuple):
@@ -114,7 +118,7 @@ def read_onnx(path: Path, content: bytes) -> tuple[Mapping[str, Any], Run]:
 
 
 def write_numpy(policy: Policy, card: Mapping[str, Any]) -> bytes:
-    """An archive of arrays and of the program that uses them (see runner.py).
+    """runner.py with an archive in it: arrays, and the operators that use them.
 
     Raises:
         ConfigError: as `graph_of`.
@@ -128,16 +132,23 @@ def write_numpy(policy: Policy, card: Mapping[str, Any]) -> bytes:
     text = np.frombuffer(json.dumps(program).encode(), np.uint8)
     archive = io.BytesIO()
     np.savez(archive, allow_pickle=False, program=text, **graph.constants)
-    return archive.getvalue()
+    encoded = b'ARCHIVE = """\n' + base64.encodebytes(archive.getvalue()) + b'"""\n'
+    source = Path(runner.__file__).read_bytes().replace(b"\r\n", b"\n")
+    before, after = source.split(b'\nARCHIVE = ""\n')
+    return before + b"\n" + encoded + after
 
 
 def read_numpy(path: Path, content: bytes) -> tuple[Mapping[str, Any], Run]:
-    """An exported archive.
+    """An exported program, whose archive is read; the program itself is never run.
 
     Raises:
         CheckpointError: damaged, or not exported by leeward.
     """
     try:
+        found = _ARCHIVE.search(content)
+        if found is None:
+            raise ValueError("it has no ARCHIVE")
+        content = base64.b64decode(found[1])
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if any(m.compress_type != zipfile.ZIP_STORED for m in archive.infolist()):
                 raise ValueError("compressed")  # ours never are: no file unpacks to more than it is
@@ -191,5 +202,5 @@ def _need(module: str, package: str, purpose: str) -> None:
 FORMS = {
     "onnx": Form(".onnx", write_onnx, read_onnx),
     "stablehlo": Form(".stablehlo", write_stablehlo, read_stablehlo),
-    "numpy": Form(".npz", write_numpy, read_numpy),
+    "numpy": Form(".py", write_numpy, read_numpy),
 }

@@ -75,7 +75,7 @@ def load_exported(path: str | Path) -> ExportedPolicy:
     """A policy out of a file that `export` wrote; nothing in it is executed as Python.
 
     Args:
-        path: a file of .onnx, .stablehlo (with its card beside it) or .npz.
+        path: a file of .onnx, .stablehlo (with its card beside it) or .py.
 
     Raises:
         CheckpointError: no such file, damaged, not exported by leeward, or newer than this version.

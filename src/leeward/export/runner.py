@@ -1,21 +1,24 @@
-"""Runs a policy exported as a NumPy archive (.npz). Needs NumPy alone.
+"""A policy exported by Leeward, in one file. Needs NumPy alone.
 
     from policy import load                 # this file, whatever it is called
-    act = load("policy.npz")
+    act = load()
     action = act(observation)               # [..., *observation shape] → [..., *action shape]
 
 or, for a file of observations:
 
-    python policy.py policy.npz observations.npy actions.npy
+    python policy.py observations.npy actions.npy
 
-The archive holds arrays and, as JSON text, the "program": operators of the ONNX standard (opset 18,
-https://onnx.ai/onnx/operators) in order, each with the names of its inputs and outputs. The input
-is "observation" with a leading batch axis, the output "action". Nothing in it is ever executed as
-code: an operator that is not in OPERATORS below is refused.
+ARCHIVE at the end is a NumPy archive (.npz) in base64. It holds arrays and, as JSON text, the
+"program": operators of the ONNX standard (opset 18, https://onnx.ai/onnx/operators) in order, each
+with the names of its inputs and outputs. The input is "observation" with a leading batch axis, the
+output "action". Nothing in the archive is ever executed as code: an operator that is not in
+OPERATORS below is refused.
 """
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import sys
 from collections.abc import Callable
@@ -157,23 +160,22 @@ class Policy:
         return values["action"]
 
 
-def load(path: str) -> Policy:
-    """The policy in an archive."""
-    with np.load(path, allow_pickle=False) as archive:
+def load() -> Policy:
+    """The policy in ARCHIVE."""
+    with np.load(io.BytesIO(base64.b64decode(ARCHIVE)), allow_pickle=False) as archive:
         return Policy({name: archive[name] for name in archive.files})
 
 
 def main(arguments: list[str]) -> int:
     """Writes the actions for a file of observations."""
-    if len(arguments) != 3:
-        print(  # noqa: T201
-            "usage: python policy.py POLICY.npz OBSERVATIONS.npy ACTIONS.npy", file=sys.stderr
-        )
+    if len(arguments) != 2:
+        print("usage: python policy.py OBSERVATIONS.npy ACTIONS.npy", file=sys.stderr)  # noqa: T201
         return 2
-    policy = load(arguments[0])
-    np.save(arguments[2], policy(np.load(arguments[1], allow_pickle=False)))
+    np.save(arguments[1], load()(np.load(arguments[0], allow_pickle=False)))
     return 0
 
+
+ARCHIVE = ""
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
