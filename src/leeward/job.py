@@ -7,7 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from leeward.data.dataset import Dataset
+from leeward.data.moments import low_and_high
 from leeward.options import RunOptions
 from leeward.types import Algorithm
 
@@ -34,6 +37,17 @@ class Job:
     def dataset_hash(self) -> str:
         """The data's content hash."""
         return self.dataset.content_hash()
+
+    @functools.cached_property
+    def ranges(self) -> dict[str, list[list[float]]]:
+        """Of vectors that are learned from: every number's least and its largest value."""
+        found = {}
+        for name in ("observation", "action"):
+            column = getattr(self.dataset, name)
+            if column.ndim == 2 and column.dtype == np.float32:
+                ends = low_and_high(column, self.dataset.start)
+                found[name] = [[float(str(value)) for value in end] for end in ends]
+        return found
 
     @property
     def runs(self) -> int:

@@ -55,7 +55,8 @@ class PolicyStack:
     env: str | None = None
     """The environment's id, where there was one."""
     data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """The data set's `name` and `hash`, and `reward_transform` where there was one."""
+    """The data set's `name`, `hash` and `ranges` (of vectors, every number's least and largest
+    values); `observation_names`, `action_names` and `reward_transform` where there were any."""
 
     def act(self, observation: np.ndarray) -> np.ndarray:
         """Deterministic actions: [N, E, *obs] → [N, E, A] inside the box, or [N, E] integers."""

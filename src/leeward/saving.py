@@ -15,15 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from leeward import checkpoint, closeups, engine
+from leeward.data.hints import NAMES
 from leeward.data.sampling import DeviceData, Scaling
 from leeward.devices import Placement
 from leeward.job import Job, Position
 from leeward.policy import PolicyStack, TrainedRun, save_policy
 from leeward.types import Phase
 
-KEPT = ("reference", "reference_scores", "reward_transform")
-"""Metadata of the data that are saved with every policy: what scores are normalized by, and what
-was done to rewards."""
+KEPT = ("reference", "reference_scores", "reward_transform", *NAMES)
+"""Metadata of the data that are saved with every policy: what scores are normalized by, what was
+done to rewards, what columns are called."""
 
 
 @dataclass
@@ -175,6 +176,7 @@ class Keeper:
             data={
                 "name": str(job.dataset.metadata.get("name", "data")),
                 "hash": job.dataset_hash,
+                "ranges": job.ranges,
                 **{n: job.dataset.metadata[n] for n in KEPT if n in job.dataset.metadata},
             },
         )

@@ -60,6 +60,18 @@ def numbers(
     return np.concatenate(parts, axis=1)
 
 
+def element_names(table: pa.Table, names: Sequence[str]) -> list[str]:
+    """The names of the numbers that `numbers` puts side by side: NAME[0], NAME[1] … of a list."""
+    found = []
+    for name in names:
+        if _is_list(table[name].type):
+            size = np.size(table[name][0].as_py())
+            found += [f"{name}[{i}]" for i in range(size)]
+        else:
+            found.append(name)
+    return found
+
+
 def action_column(
     path: Path,
     table: pa.Table,
@@ -178,10 +190,15 @@ def _plain(column: pa.ChunkedArray) -> pa.Array:
     return array
 
 
+def _is_list(kind: pa.DataType) -> bool:
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(is_such(kind) for is_such in lists)
+
+
 def _as_float(path: Path, name: str, array: pa.Array) -> np.ndarray:
     """[R, N] float64, missing cells NaN."""
     kind = array.type
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if _is_list(kind):
         lengths = array.value_lengths().unique().to_pylist()
         if len(lengths) != 1 or not lengths[0]:
             raise DataError(f"{path}: the lists in '{name}' differ in length ({lengths[:3]} …)")

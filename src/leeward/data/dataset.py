@@ -45,7 +45,8 @@ class Dataset:
     """[T, *obs], aligned with `start`, or None: the next observation is the next row."""
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """JSON values: `name`, `source`, `env` (the environment's id, or absent), `notes`, …
-    `frame_stack` says how many rows make one observation."""
+    `frame_stack` says how many rows make one observation; `observation_names` and `action_names`
+    name the columns of vectors, where they are known."""
 
     @property
     def spec(self) -> Spec:

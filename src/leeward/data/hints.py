@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,8 @@ from leeward.types import Box, Discrete
 
 _ENVIRONMENT_ID = re.compile(r"^([\w:.-]+/)?[\w:.-]+-v\d+$")
 _ENVIRONMENT_KEYS = ("env", "env_id", "env_name", "environment")
+NAMES = ("observation_names", "action_names")
+"""Metadata that name the columns of vectors; in files as JSON text, since lists there are short."""
 LONGEST_LIST = 64
 """Values of a metadata array that are kept; ours: longer ones are data."""
 
@@ -102,6 +105,9 @@ def described(
             "minimum": float(in_file["reference_minimum"]),
             "maximum": float(in_file["reference_maximum"]),
         }
+    for key in NAMES:
+        if key not in metadata and (names := column_names(in_file.get(key))):
+            metadata[key] = names
     if int(in_file.get("frame_stack", 1)) > 1:
         metadata["frame_stack"] = int(in_file["frame_stack"])
     own_notes = [*hints.metadata.get("notes", ()), *notes, *env_notes]
@@ -110,6 +116,17 @@ def described(
     if in_file:
         metadata["file_metadata"] = dict(in_file)
     return metadata
+
+
+def column_names(value: Any) -> list[str] | None:
+    """The names in a list of texts or its JSON text; None for anything else."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return None
+    texts = isinstance(value, list) and all(isinstance(name, str) for name in value)
+    return value if texts else None
 
 
 def check_space(

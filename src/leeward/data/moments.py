@@ -1,4 +1,4 @@
-"""Mean and spread of observations in one pass each, block by block: memory does not grow."""
+"""Mean, spread and range of columns in one pass each, block by block: memory does not grow."""
 
 from __future__ import annotations
 
@@ -26,6 +26,16 @@ def mean_and_std(observation: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, 
         difference = observation[row[begin : begin + step]] - mean[None]
         squares = _added(squares, difference * difference)
     return mean, np.sqrt(squares / len(row))
+
+
+def low_and_high(column: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """([size], [size]): the least and the largest of every number in the rows `row` [R, size]."""
+    step = max(1, BLOCK_BYTES // (column.itemsize * column.shape[1]))
+    low, high = column[row[0]], column[row[0]]
+    for begin in range(0, len(row), step):
+        block = column[row[begin : begin + step]]
+        low, high = np.minimum(low, block.min(axis=0)), np.maximum(high, block.max(axis=0))
+    return low, high
 
 
 def _added(total: np.ndarray, rows: np.ndarray) -> np.ndarray:

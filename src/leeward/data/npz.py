@@ -14,7 +14,7 @@ from leeward.data.allocation import SMALL, allocate, blocks, on_disk
 from leeward.data.dataset import Dataset
 from leeward.data.fields import FIELDS, find_field, required_fields
 from leeward.data.hdf5 import check_fits
-from leeward.data.hints import Hints, assemble, json_value, truncation_by_limit
+from leeward.data.hints import NAMES, Hints, assemble, json_value, truncation_by_limit
 from leeward.errors import DataError
 
 
@@ -116,4 +116,5 @@ def short_values(archive: Any) -> dict[str, Any]:
 def _member_is_short(archive: Any, key: str) -> bool:
     """Whether an array is small enough to be metadata, told without unpacking it."""
     member = archive.zip.NameToInfo.get(f"{key}.npy")
-    return member is not None and member.file_size < 4096  # 64 values and a header
+    largest = 2**20 if key in NAMES else 4096  # 64 values and a header
+    return member is not None and member.file_size < largest

@@ -8,6 +8,7 @@ last row may hold an observation alone, with action and reward left empty.
 from __future__ import annotations
 
 import csv
+import dataclasses
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ import pyarrow.parquet
 from leeward.data.cells import (
     Place,
     action_column,
+    element_names,
     episode_codes,
     flags,
     missing,
@@ -88,6 +90,11 @@ def read_table(
         "truncation": truncation[order.rows],
         "last": last[order.rows],
     }
+    names = {
+        "observation_names": element_names(table, found.observation),
+        "action_names": element_names(table, found.action),
+    }
+    hints = dataclasses.replace(hints, metadata={**names, **hints.metadata})
     return _assemble(path, found, steps, order, hints, notes, lambda row: place(order.rows[row]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import h5py
 import numpy as np
 
 from leeward.data.dataset import Dataset
+from leeward.data.hints import NAMES
 from leeward.errors import DataError, DiskError
 from leeward.types import Box
 
@@ -125,6 +127,9 @@ def file_metadata(dataset: Dataset) -> dict[str, Any]:
     metadata = dict(dataset.metadata.get("file_metadata", {}))
     if dataset.metadata.get("env"):
         metadata["env_id"] = dataset.metadata["env"]
+    for key in NAMES:
+        if dataset.metadata.get(key):
+            metadata[key] = json.dumps(list(dataset.metadata[key]))
     if dataset.frame_stack > 1:
         metadata["frame_stack"] = dataset.frame_stack
     scores = dataset.metadata.get("reference_scores")

@@ -21,6 +21,8 @@ from leeward.types import Box, Discrete, Spec
 
 VERSION = 1
 """Version of the card's layout."""
+_OF_COLUMNS = ("ranges", "observation_names", "action_names")
+"""What policies know of their data that stands with observation and action in the card."""
 
 
 def card_of(policy: Policy, form: str) -> dict[str, Any]:
@@ -33,9 +35,9 @@ def card_of(policy: Policy, form: str) -> dict[str, Any]:
         "algorithm": policy.algorithm.name,
         "config": config.to_json(policy.config),
         "observation": _observation(policy),
-        "action": _action(policy.spec),
+        "action": _action(policy),
         "environment": policy.env,
-        "data": dict(policy.data),
+        "data": {key: value for key, value in policy.data.items() if key not in _OF_COLUMNS},
         "seed": int(run.seed),
         "settings": dict(run.settings),
         "step": int(run.step),
@@ -112,7 +114,7 @@ def run_of(card: Mapping[str, Any]) -> TrainedRun:
 
 
 def _observation(policy: Policy) -> dict[str, Any]:
-    """Its shape, and for vectors what they are standardized by, hence the range learned from."""
+    """Its shape, and for vectors what they are standardized by, called and learned from."""
     spec = policy.spec
     image = spec.observation_dtype == "uint8"
     described: dict[str, Any] = {
@@ -123,18 +125,21 @@ def _observation(policy: Policy) -> dict[str, Any]:
     if len(spec.observation_shape) == 1:
         described["mean"] = _numbers(policy.scaling.observation_mean)
         described["std"] = _numbers(policy.scaling.observation_std)
+        described |= _columns(policy, "observation", spec.observation_shape[0])
     if image:
         described |= {"low": 0, "high": 255}
     return described
 
 
-def _action(spec: Spec) -> dict[str, Any]:
+def _action(policy: Policy) -> dict[str, Any]:
+    spec = policy.spec
     if isinstance(spec.action, Discrete):
         return {
             "name": "action",
             "shape": ["batch"],
             "dtype": "int32",
             "count": spec.action.size,
+            **_columns(policy, "action", 1),
         }
     return {
         "name": "action",
@@ -142,7 +147,19 @@ def _action(spec: Spec) -> dict[str, Any]:
         "dtype": "float32",
         "low": list(spec.action.low),
         "high": list(spec.action.high),
+        **_columns(policy, "action", spec.action.size),
     }
+
+
+def _columns(policy: Policy, kind: str, size: int) -> dict[str, Any]:
+    """What the data's columns are called, and the range of each, as far as the policy knows."""
+    described: dict[str, Any] = {}
+    names = policy.data.get(f"{kind}_names", ())
+    if len(names) == size:
+        described["columns"] = list(names)
+    if kind in policy.data.get("ranges", {}):
+        described["data_low"], described["data_high"] = policy.data["ranges"][kind]
+    return described
 
 
 def _numbers(array: Any) -> list[float]:
