@@ -8,6 +8,7 @@ at once: linear regression with everything that the engine offers to a phase.
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +25,7 @@ from leeward.algorithms import ALGORITHMS
 from leeward.config import config as configuration
 from leeward.data.passes import mean_over, over_transitions
 from leeward.data.sampling import DeviceData
+from leeward.devices import Placement
 from leeward.types import (
     Algorithm,
     Batch,
@@ -155,6 +157,25 @@ def dataset(*, shuffled: bool) -> leeward.Dataset:
     )
 
 
+HELD: list[dict[str, list[int]]] = []
+"""Rows that every device holds of every column, whenever data are laid out on several."""
+share = Placement.share
+
+
+def recorded_share(self: Placement, data: DeviceData) -> DeviceData:
+    """`Placement.share`, whose results are remembered in `HELD`."""
+    shared = share(self, data)
+    if self.mesh is not None:
+        HELD.append(
+            {
+                name: [len(shard.data) for shard in column.addressable_shards]
+                for name, column in shared._asdict().items()
+                if column is not None
+            }
+        )
+    return shared
+
+
 def stop_at_14(row: Mapping[str, Any]) -> None:
     """Ends training as a crash would."""
     if row["step"] == 14:
@@ -164,6 +185,7 @@ def stop_at_14(row: Mapping[str, Any]) -> None:
 def main(folder: Path) -> None:
     """Every run that the tests compare, in a folder of its own."""
     assert len(jax.devices()) == 4, jax.devices()
+    Placement.share = recorded_share
     rows, shuffled = dataset(shuffled=False), dataset(shuffled=True)
 
     def train(
@@ -174,7 +196,9 @@ def main(folder: Path) -> None:
             "eval_every": 0, "ignore_errors": True,
         }  # fmt: skip
         values |= setting | more
+        HELD.clear()
         leeward.train(values.pop("algorithm"), data, run_dir=folder / name, **values)
+        (folder / f"{name}.json").write_text(json.dumps(HELD))
 
     def resumed(name: str, first: int, then: int) -> None:
         """Trains two runs until a line after a checkpoint, and goes on elsewhere."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -84,6 +85,14 @@ def test_observations_in_parts_change_nothing(runs: Path) -> None:
     assert "4 runs split over 4 devices (cpu), observations in parts" in said
     assert {"held_out/loss", "training/loss"} <= lines(runs / "shuffled")[-1].keys()
     assert_same(runs / "shuffled", runs / "shuffled-in-parts")
+    for name in ("shuffled-in-parts", "shuffled-batch-in-parts"):
+        whole, training, held_out = json.loads((runs / f"{name}.json").read_text())
+        assert whole["observation"] == whole["next_observation"] == [120 // 4] * 4
+        assert whole["reward"] == [120] * 4
+        for part in (training, held_out):
+            assert part["observation"] == [120 // 4] * 4  # rows are those of all the data
+            assert len(set(part["next_observation"])) == 1
+            assert part["next_observation"][0] == -(-part["start"][0] // 4)
 
 
 @pytest.mark.parametrize(

@@ -159,26 +159,33 @@ def place(job: Job) -> Placement:
             f"--devices {number}, but this process sees {len(found)} ({kind}): "
             f"ask for {len(found)} or fewer"
         )
-    if number > 1 and options.eager:
-        raise ConfigError("--eager runs on one device: leave out --devices")
-    if options.split == "batch":
-        if job.config.batch_size % number:
-            raise ConfigError(
-                f"--split batch: a batch of {job.config.batch_size} has no {number} equal parts: "
-                f"choose a --batch-size that {number} divides, or another number of --devices"
-            )
-    elif number > 1:
-        if runs == 1:
-            raise ConfigError(
-                f"--devices {number} splits runs, and there is only one: add --seeds, or use "
-                "--split batch"
-            )
+    check_split(job, number)
+    if options.split == "runs":
         # As few devices as the fullest one's share asks for: the others would repeat runs.
         number = -(-runs // -(-runs // number))
     if number == 1:
         return Placement(runs)
     mesh = Mesh(np.array(found[:number]), (AXIS,))
     return Placement(runs, mesh, options.split, options.shard_data)
+
+
+def check_split(job: Job, number: int) -> None:
+    """Raises ConfigError where a job cannot be split over so many devices, wherever they are."""
+    options = job.options
+    if number == 1:
+        return
+    if options.eager:
+        raise ConfigError("--eager runs on one device: leave out --devices")
+    if options.split == "batch" and job.config.batch_size % number:
+        raise ConfigError(
+            f"--split batch: a batch of {job.config.batch_size} has no {number} equal parts: "
+            f"choose a --batch-size that {number} divides, or another number of --devices"
+        )
+    if options.split == "runs" and job.runs == 1:
+        raise ConfigError(
+            f"--devices {number} splits runs, and there is only one: add --seeds, or use "
+            "--split batch"
+        )
 
 
 # --- Split by runs ---
