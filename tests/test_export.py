@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +42,7 @@ from leeward.errors import (
 )
 from leeward.evaluate import evaluate
 from leeward.export import export, load_exported, operators, runner
+from leeward.export.forms import FORMS
 from leeward.policy import save_policy
 from test_evaluate import LINE, line_policies
 
@@ -311,6 +313,41 @@ def test_a_translation_that_is_wrong_is_not_kept(
     assert text.startswith("the exported file does not act as the policy does (difference ")
     assert text.endswith("): nothing was written")
     assert files_in(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "exchanged", "kept"),
+    [
+        ("td3_bc", 1, False),
+        ("bcq", 2, True),
+        ("bcq", 3, False),
+        ("dqn", 2, True),
+        ("dqn", 3, False),
+    ],
+)
+def test_a_few_other_actions_are_kept_only_where_the_best_of_several_is_taken(
+    algorithm: str, exchanged: int, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = FORMS["numpy"]
+
+    def read(path: Path, content: bytes) -> Any:
+        card, call = form.read(path, content)
+
+        def otherwise(observation: np.ndarray) -> np.ndarray:
+            action = call(observation).copy()
+            action[5 : 5 + exchanged] = (action[5 : 5 + exchanged] + 1) % 3
+            return action
+
+        return card, otherwise
+
+    monkeypatch.setitem(FORMS, "numpy", form._replace(read=read))
+    policy = policy_of(ALGORITHMS[algorithm], CHOICES if algorithm == "dqn" else VECTORS)
+    if kept:
+        export(policy, tmp_path / "p.py")
+    else:
+        text = error_of(lambda: export(policy, tmp_path / "p.py"), CheckpointError)
+        assert text.startswith("the exported file does not act as the policy does (difference ")
+    assert (tmp_path / "p.py").exists() == kept
 
 
 def test_the_library_has_both(tmp_path: Path) -> None:
