@@ -45,6 +45,10 @@ MENTIONED = sorted(
 """Commands in running text, which often leave parts out: only their words are checked."""
 
 
+RUN_PATH = re.compile(r"""(--(?:run|sweep)-dir |\b(?:run|sweep)_dir=")?\b(runs(?:/[\w.-]+)+)""")
+"""A path below runs/, behind what gives it to a run or a sweep where that is there."""
+
+
 @pytest.fixture
 def update_docs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """scripts/ is no package."""
@@ -100,6 +104,29 @@ def test_commands_parse(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     except SystemExit as stop:
         code = stop.code
     pytest.fail(f"exit code {code}: {capsys.readouterr().err}")
+
+
+def paths_never_given(page: Path) -> list[str]:
+    """Paths below runs/ in a page's blocks that nothing on the page made before."""
+    made, wrong = set[Path](), list[str]()
+    for block in blocks_of(page):
+        if block.language not in ("sh", "python"):
+            continue
+        for line in shell_lines(block) if block.language == "sh" else block.text.splitlines():
+            found = [(bool(gives), Path(text)) for gives, text in RUN_PATH.findall(line)]
+            made.update(path for gives, path in found if gives)
+            wrong += [
+                f"{name_of(page)}:{block.line}: {path}"
+                for _, path in found
+                if not any(
+                    one == path or one in path.parents or path in one.parents for one in made
+                )
+            ]
+    return wrong
+
+
+def test_run_directories_are_given_before_they_are_used() -> None:
+    assert [wrong for page in PAGES for wrong in paths_never_given(page)] == []
 
 
 def test_commands_in_running_text_have_words_that_exist(update_docs: ModuleType) -> None:
