@@ -71,6 +71,47 @@ def test_values_that_are_not_finite(clean: Columns, column: str) -> None:
     json.dumps(report.to_json(), allow_nan=False)
 
 
+def test_values_that_are_not_finite_are_found_in_wide_observations() -> None:
+    """As training refuses them: other checks leave such observations out."""
+    wide = np.random.default_rng(0).normal(size=(300, 600)).astype(np.float32)
+    following = np.roll(wide, -1, axis=0)
+    wide[7, 599] = np.nan
+    following[6, 599] = np.nan  # the same row once more
+    following[19, 0] = np.inf
+    end = np.arange(300) % 20 == 19
+    report = inspect(
+        build(
+            wide,
+            np.sin(np.arange(300.0))[:, None],
+            np.cos(np.arange(300.0)),
+            end,
+            next_observation=following,
+            action_low=-1.0,
+            action_high=1.0,
+            strict=False,
+        )
+    )
+    assert rows_of(report, "non_finite_observation") == [7]
+    assert rows_of(report, "non_finite_next_observation") == [19]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_one_value_that_is_not_finite_hides_no_other_fault(clean: Columns, value: float) -> None:
+    shifted = {key: np.copy(array) for key, array in clean.items()}
+    del clean["next_observation"]
+    lost = ends(clean, "truncation")[[3, 8, 12]]
+    clean["truncation"][lost] = 0
+    clean["observation"][[0, 200], 1] = value  # a first state, and one in the middle
+    report = look(clean)
+    assert rows_of(report, "end_not_marked") == lost.tolist()
+    assert rows_of(report, "non_finite_observation") == [0, 200]
+    for column in ("action", "observation", "reward"):
+        columns = {key: np.copy(array) for key, array in shifted.items()}
+        columns["action"] = np.roll(columns["action"], 1, axis=0)
+        columns[column][500] = value
+        assert codes(look(columns))["action_off_by_one"] == "warning", column
+
+
 def test_actions_outside_the_box(clean: Columns) -> None:
     clean["action"][7] = [1.5, 0.0]
     report = look(clean)

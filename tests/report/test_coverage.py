@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import csv
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from leeward import cli, policy
+from leeward import cli
 from leeward.data.dataset import Dataset
 from leeward.errors import DataError, SpecError
+from leeward.policy import save_policy
 from leeward.report.coverage import coverage, plot_coverage
 from leeward.report.figures import Gallery
+from pushing import push
 
 
 def line(noise: float) -> Dataset:
@@ -67,26 +70,49 @@ def test_it_is_drawn(tmp_path: Path) -> None:
     assert "Policy outside the data" in (tmp_path / "coverage.svg").read_text()
 
 
+def test_states_that_are_not_finite_are_left_out() -> None:
+    data = line(0.1)
+    observation = data.observation.copy()
+    observation[5], observation[390] = np.nan, np.inf
+    odd = dataclasses.replace(data, observation=observation)
+
+    def act(observation: np.ndarray) -> np.ndarray:
+        assert np.isfinite(observation).all()
+        return -observation
+
+    found = coverage(odd, act)
+    assert found.outside < 0.06
+    assert np.isfinite(found.policy).all()
+    assert np.isfinite(found.data).all()
+    assert len(found.policy) == 199
+
+
 def test_the_command_draws_a_run_s_coverage(
-    npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    npz: Path, tmp_path: Path, continuous_dataset: Dataset, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[str] = []
-
-    def still(observation: np.ndarray) -> np.ndarray:
-        return np.zeros((len(observation), 2), np.float32)
-
-    def load_policy(path: str) -> Callable[[np.ndarray], np.ndarray]:
-        asked.append(path)
-        return still
-
-    monkeypatch.setattr(policy, "load_policy", load_policy)  # a real one takes long to compile
-    plots = tmp_path / "plots"
-    assert cli.main(["inspect", str(npz), "--plots", str(plots), "--policy", "a run"]) == 0
-    assert asked == ["a run"]
-    assert capsys.readouterr().out.splitlines()[-1] == (
-        f"plots: {plots} (returns, lengths, actions, rewards, states, coverage)"
-    )
+    run, plots = str(tmp_path / "run"), tmp_path / "plots"
+    save_policy(run, push(continuous_dataset, 1.0))
+    assert cli.main(["inspect", str(npz), "--plots", str(plots), "--policy", run]) == 0
+    drawn = f"plots: {plots} (returns, lengths, actions, rewards, states, coverage)"
+    assert capsys.readouterr().out.splitlines()[-1] == drawn
+    with (plots / "coverage.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 101
+    assert [row["policy beyond"] for row in rows] != [row["data beyond"] for row in rows]
+    # Data with a fault: the report comes first, and what can be drawn is.
+    with np.load(npz) as archive:
+        columns = dict(archive)
+    columns["observations"][3, 0] = np.nan
+    np.savez(tmp_path / "odd.npz", **columns)
+    odd = str(tmp_path / "odd.npz")
+    assert cli.main(["inspect", odd, "--plots", str(plots), "--policy", run]) == 2
+    said = capsys.readouterr().out
+    assert "observation is NaN or infinite in 1 rows" in said
+    assert said.splitlines()[-1] == drawn
     assert cli.main(["inspect", str(npz), "--policy", "a run"]) == 2
     assert capsys.readouterr().err == (
         "leeward: error: --policy draws how far a run leaves the data: name a folder with --plots\n"
     )
+    assert cli.main(["inspect", str(npz), "--plots", str(plots), "--policy", "a run"]) == 2
+    said, error = capsys.readouterr()
+    assert (said, error) == ("", "leeward: error: a run does not exist\n")

@@ -18,7 +18,6 @@ from leeward.commands.parsing import (
 )
 from leeward.data import registry
 from leeward.data.checks import Report, inspect
-from leeward.data.dataset import Dataset
 from leeward.data.load import load_dataset
 from leeward.data.table_columns import TableColumns
 from leeward.environments import environment_spec
@@ -66,28 +65,23 @@ def main(arguments: list[str]) -> int:
     dataset = load_dataset(
         parsed.dataset, env=parsed.env, action_space=space, strict=False, **values
     )
+    policy = None
+    if parsed.policy is not None:
+        from leeward.policy import load_policy
+
+        policy = load_policy(parsed.policy)
     report = inspect(dataset)
-    drawn: list[str] = []
-    if parsed.plots is not None:
-        drawn = _plot(dataset, parsed.plots, parsed.policy)
     if parsed.json:
         print(json.dumps(report.to_json()))  # noqa: T201
     else:
         show(report)
-        if parsed.plots is not None:
+    if parsed.plots is not None:  # after the report, which says what hinders drawing
+        from leeward.report.doctor import plot_dataset  # takes a second to import
+
+        drawn = plot_dataset(dataset, parsed.plots, policy)
+        if not parsed.json:
             print(f"plots: {parsed.plots} ({', '.join(drawn)})")  # noqa: T201
     return 2 if report.errors else 0
-
-
-def _plot(dataset: Dataset, folder: str, run: str | None) -> list[str]:
-    """The names of the figures that were drawn."""
-    from leeward.report.doctor import plot_dataset  # takes a second to import
-
-    if run is None:
-        return plot_dataset(dataset, folder)
-    from leeward.policy import load_policy
-
-    return plot_dataset(dataset, folder, load_policy(run))
 
 
 def show(report: Report) -> None:

@@ -31,15 +31,13 @@ def check_alignment(steps: Steps) -> Iterator[Finding]:
     episode = steps.episode
     row = np.arange(1, len(episode) - 2)
     row = row[(episode[row - 1] == episode[row]) & (episode[row + 2] == episode[row])]
+    finite = _finite(steps)  # the others are findings of their own
+    row = row[finite[row - 1] & finite[row] & finite[row + 1]]
     row = np.random.default_rng(0).permutation(row)[:_MOST]
     if len(row) < _FEWEST:
         return
     observation = steps.observation.astype(np.float64)
     action = _action_features(steps)
-    window = np.concatenate([row + lag for lag in (-1, 0, 1)])
-    used = np.isfinite(observation[window]).all() and np.isfinite(action[window]).all()
-    if not used or not np.isfinite(steps.reward[window]).all():
-        return
     state = np.column_stack([observation[row], _standardized(observation[row]) ** 2])
     change = observation[row + 1] - observation[row]
     shifted = _action_lag(state, change, action, row)
@@ -47,6 +45,13 @@ def check_alignment(steps: Steps) -> Iterator[Finding]:
         shifted = _reward_lag(state, observation, action, steps.reward, row)
     if shifted is not None:
         yield shifted
+
+
+def _finite(steps: Steps) -> np.ndarray:
+    """[S] bool: steps all of whose values are finite numbers."""
+    columns = (steps.observation, steps.action, steps.reward)
+    known = [np.isfinite(c).reshape(len(c), -1).all(axis=1) for c in columns if c is not None]
+    return np.logical_and.reduce(known)
 
 
 def _action_lag(

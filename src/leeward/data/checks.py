@@ -82,7 +82,7 @@ def inspect(dataset: Dataset) -> Report:
     """
     steps = steps_of(dataset)
     found = [
-        *check_values(steps),
+        *check_values(dataset, steps),
         *check_episodes(dataset, steps),
         *check_alignment(steps),
     ]

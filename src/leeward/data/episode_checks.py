@@ -238,9 +238,11 @@ def _next_of_the_next_episode(
 
 def _jumps(steps: Steps, observation: np.ndarray) -> Iterator[Finding]:
     """Ends that lie beside the state's jumps, and jumps to a start that no end explains."""
-    follows = steps.follows
+    finite = np.isfinite(observation).all(axis=1)  # the other rows are findings of their own
+    follows = steps.follows & finite[1:] & finite[:-1]
     inside = np.flatnonzero(follows)
-    if len(inside) < 100:
+    first = steps.first[finite[steps.first]]
+    if len(inside) < 100 or len(first) == 0:
         return
     picked = inside[np.linspace(0, len(inside) - 1, min(len(inside), 50_000)).astype(int)]
     change = np.abs(observation[picked + 1] - observation[picked])
@@ -248,17 +250,19 @@ def _jumps(steps: Steps, observation: np.ndarray) -> Iterator[Finding]:
     share = 1 - 3 * len(steps.first) / len(observation)
     typical = np.quantile(change, min(max(share, 0.9), 0.99), axis=0)
     moving = typical > 0
-    if not moving.any() or not np.isfinite(typical).all():
+    if not moving.any():
         return
     scaled = observation[:, moving] / typical[moving]
-    jump = np.abs(np.diff(scaled, axis=0)).max(axis=1)  # [S − 1]
+    with np.errstate(invalid="ignore"):
+        jump = np.abs(np.diff(scaled, axis=0)).max(axis=1)  # [S − 1]
+    jump = np.where(finite[1:] & finite[:-1], jump, 0.0)
     for name, flag in (("termination", steps.termination), ("truncation", steps.truncation)):
         shifted = _shifted_ends(name, flag, jump)
         if shifted is not None:
             yield shifted
             return
-    first = scaled[steps.first]
-    low, high = first.min(axis=0) - 1, first.max(axis=0) + 1  # within one typical change
+    starts = scaled[first]
+    low, high = starts.min(axis=0) - 1, starts.max(axis=0) + 1  # within one typical change
     candidates = np.flatnonzero(follows & (jump > _JUMP))
     after = scaled[candidates + 1]
     rows = candidates[((after >= low) & (after <= high)).all(axis=1)]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from leeward.data.columns import non_finite_rows, outside_box
+from leeward.data.dataset import Dataset
 from leeward.data.findings import Finding, Steps, finding
 from leeward.types import Box
 
@@ -18,9 +19,9 @@ _LARGEST_EXACT = 2**24  # float32 holds all integers up to this
 _DISTINCT = 0.9  # share of distinct observations among rows from which repeats are copies
 
 
-def check_values(steps: Steps) -> Iterator[Finding]:
+def check_values(dataset: Dataset, steps: Steps) -> Iterator[Finding]:
     """Everything that needs no order of rows."""
-    yield from _finite(steps)
+    yield from _finite(dataset, steps)
     yield from _action_box(steps)
     yield from _action_use(steps)
     yield from _rewards(steps)
@@ -30,19 +31,21 @@ def check_values(steps: Steps) -> Iterator[Finding]:
         yield from _copies(steps, steps.observation)
 
 
-def _finite(steps: Steps) -> Iterator[Finding]:
-    columns = {
-        "observation": steps.observation,
-        "action": steps.action,
-        "reward": steps.reward,
-        "next_observation": steps.apart_observation,
+def _finite(dataset: Dataset, steps: Steps) -> Iterator[Finding]:
+    """Of observations of any width, as training refuses them all."""
+    step_of_row = np.cumsum(dataset.recorded) - 1
+    odd = non_finite_rows(dataset.observation)
+    recorded = dataset.recorded[odd]
+    after = odd[~recorded]  # rows that only hold a last observation
+    if dataset.next_observation is not None:
+        after = dataset.start[non_finite_rows(dataset.next_observation)]
+    found = {
+        "observation": step_of_row[odd[recorded]],
+        "action": non_finite_rows(steps.action),
+        "reward": non_finite_rows(steps.reward),
+        "next_observation": step_of_row[after],
     }
-    for name, column in columns.items():
-        if column is None:
-            continue
-        rows = non_finite_rows(column)
-        if name == "next_observation":
-            rows = steps.apart[rows]
+    for name, rows in found.items():
         if len(rows):
             yield finding(
                 f"non_finite_{name}",

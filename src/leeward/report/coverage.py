@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
+from leeward.data.columns import non_finite_rows
 from leeward.data.dataset import Dataset
 from leeward.errors import DataError, SpecError
 from leeward.report.figures import (
@@ -64,9 +65,9 @@ def coverage(dataset: Dataset, act: Callable[[np.ndarray], np.ndarray]) -> Cover
         SpecError: the policy's actions are of another shape than the data's.
     """
     name = dataset.metadata.get("name", "the data set")
-    rows = np.flatnonzero(dataset.recorded)
+    rows = np.flatnonzero(dataset.recorded & _finite(dataset.observation) & _finite(dataset.action))
     if dataset.observation.dtype == np.uint8 or len(rows) < 2 * NEIGHBORS:
-        why = "images" if len(rows) >= 2 * NEIGHBORS else f"{len(rows)} states only"
+        why = "images" if len(rows) >= 2 * NEIGHBORS else f"{len(rows)} finite states only"
         raise DataError(f"{name} has {why}: coverage needs vectors, and twenty states at least")
     order = np.random.default_rng(0).permutation(rows)
     count = min(STATES, len(order) // 2)
@@ -85,14 +86,22 @@ def coverage(dataset: Dataset, act: Callable[[np.ndarray], np.ndarray]) -> Cover
     return Coverage(_distance(action, near, half), _distance(dataset.action[asked], near, half))
 
 
+def _finite(column: np.ndarray) -> np.ndarray:
+    """[R] bool: rows without NaN and infinite values, which the data doctor names."""
+    finite = np.ones(len(column), bool)
+    finite[non_finite_rows(column)] = False
+    return finite
+
+
 def _most_like(observation: np.ndarray, asked: np.ndarray, pool: np.ndarray) -> np.ndarray:
     """[S, 10] places in `pool` of the states most like each of `asked`, all standardized."""
     from scipy.spatial import KDTree  # takes a second to import
 
-    flat = observation.reshape(len(observation), -1).astype(np.float64)
-    deviation = flat[pool].std(axis=0)
-    scaled = (flat - flat[pool].mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
-    return np.asarray(KDTree(scaled[pool]).query(scaled[asked], k=NEIGHBORS)[1])
+    among, of = (observation[rows].reshape(len(rows), -1).astype(float) for rows in (pool, asked))
+    mean, deviation = among.mean(axis=0), among.std(axis=0)
+    deviation = np.where(deviation > 0, deviation, 1.0)
+    tree = KDTree((among - mean) / deviation)
+    return np.asarray(tree.query((of - mean) / deviation, k=NEIGHBORS)[1])
 
 
 def _distance(action: np.ndarray, near: np.ndarray, half: np.ndarray | None) -> np.ndarray:
