@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fabricated import write_run
@@ -103,6 +104,29 @@ def test_online_selection_is_told_for_both(tmp_path: Path) -> None:
     assert first.mean[0] < first.mean[-1]
     assert first.mean[-1] == pytest.approx(90.0, abs=0.5)
     assert second.mean[-1] == pytest.approx(30.0, abs=0.5)
+    assert compare(one, two).selection is None  # there is one task only
+
+
+def test_online_selection_is_told_in_the_mean_over_tasks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for method, scores in (("td3_bc", GOOD), ("bc", POOR)):
+        for task, more in (("hopper", 0.0), ("walker", 8.0)):
+            own = [score + more for score in scores]
+            write_run(tmp_path / method / task, own, algorithm=method, data=task)
+    sides = str(tmp_path / "td3_bc"), str(tmp_path / "bc")
+    found = compare(*sides)
+    assert found.selection is not None
+    for side, mean in enumerate(found.selection):
+        each = [task.selection[side].mean for task in found.tasks if task.selection is not None]
+        np.testing.assert_allclose(mean, np.mean(each, axis=0))
+    assert found.selection[0][-1] == pytest.approx(94.0, abs=0.5)
+    assert cli.main(["compare", *sides]) == 0
+    assert "mean of all tasks" in capsys.readouterr().out
+    assert cli.main(["compare", *sides, "--json"]) == 0
+    tries = json.loads(capsys.readouterr().out)["online_selection"]
+    assert [row["episodes"] for row in tries] == [1, 5, 20, 100]
+    assert tries[-1]["first"] == pytest.approx(found.selection[0][99])
 
 
 def refused(first: Path, second: Path) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from leeward import statistics
 from leeward.errors import ConfigError
 from leeward.judgement import FEWEST_SEEDS
-from leeward.online_selection import Selection, online_selection
+from leeward.online_selection import TRIES, Selection, mean_worth, online_selection
 from leeward.published.scores import RULES, Rule
 from leeward.result_notes import notes
 from leeward.results import Results, collect, environment_name, find_runs, method_names
@@ -21,8 +21,6 @@ from leeward.trained import Task
 
 SIGNIFICANCE = 0.05
 """Two-sided p below which chance is no explanation (ours: the usual one)."""
-TRIES = (5, 20, 100)
-"""Episodes spent on choosing a policy, for which its worth is told."""
 
 Outcome = Literal["better", "worse", "not shown", "too few"]
 
@@ -61,6 +59,19 @@ class Comparison:
 
     def __str__(self) -> str:
         return sentence(self)
+
+    @property
+    def selection(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """[K] each: the mean over tasks of what choosing by trying gives.
+
+        None where there are not two tasks or more that tell, all of them in normalized scores.
+        """
+        both = [one.selection for one in self.tasks if one.selection is not None]
+        scored = all(one.task.quantity == "score" for one in self.tasks)
+        if len(both) < 2 or len(both) < len(self.tasks) or not scored:
+            return None
+        first, second = (mean_worth(side) for side in zip(*both, strict=True))
+        return first, second
 
 
 def compare(first: str | Path, second: str | Path, *, protocol: Rule = "last") -> Comparison:
@@ -276,10 +287,13 @@ def report(found: Comparison) -> dict[str, Any]:
                 "second": one.second.tolist(),
                 "difference": _json(one.difference),
                 "probability_of_improvement": _json(one.probability),
-                "online_selection": None if one.selection is None else _tries(one.selection),
+                "online_selection": None
+                if one.selection is None
+                else _tries(one.selection[0].mean, one.selection[1].mean),
             }
             for one in found.tasks
         ],
+        "online_selection": None if found.selection is None else _tries(*found.selection),
         "notes": list(found.notes),
     }
 
@@ -289,12 +303,12 @@ def _json(number: Estimate) -> dict[str, float | None]:
     return {"value": float(number.value), "low": low, "high": high}
 
 
-def _tries(selection: tuple[Selection, Selection]) -> list[dict[str, float]]:
+def _tries(first: np.ndarray, second: np.ndarray) -> list[dict[str, float]]:
     return [
         {
             "episodes": float(number),
-            "first": float(selection[0].mean[number - 1]),
-            "second": float(selection[1].mean[number - 1]),
+            "first": float(first[number - 1]),
+            "second": float(second[number - 1]),
         }
         for number in TRIES
     ]

@@ -23,6 +23,8 @@ EPISODES = 100
 """Tries of one trial; in the source's plots the curves are flat by then."""
 TRIALS = 1_000
 """The source's number."""
+TRIES = (1, 5, 20, 100)
+"""Episodes spent on choosing, for which tables tell the worth of the chosen policy (ours)."""
 EXPLORATION = 2.0
 """α of the bonus √(α log t / n): the source's number, with scores from 0 to 100."""
 
@@ -66,6 +68,11 @@ def online_selection(episodes: Sequence[np.ndarray]) -> Selection:
         used[number] = truth[policy[trial, seen.argmax(axis=1)]]
     low, high = np.percentile(used, (2.5, 97.5), axis=1)
     return Selection(used.mean(axis=1), low, high)
+
+
+def mean_worth(found: Sequence[Selection]) -> np.ndarray:
+    """[K] the mean over tasks of one quantity, such as normalized scores."""
+    return np.mean([one.mean for one in found], axis=0)
 
 
 def _best(value: np.ndarray, generator: np.random.Generator) -> np.ndarray:

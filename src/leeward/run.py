@@ -23,6 +23,8 @@ FORMAT = 1
 """Version of the run directory's layout."""
 SWEEP = "sweep.json"
 """The file that makes a folder of runs a sweep's: its plan."""
+ESTIMATES = "ope.json"
+"""The file with what `leeward ope` found, in a run directory or beside runs: reports show it."""
 
 
 class Run:

@@ -17,8 +17,10 @@ from leeward import cli
 from leeward.errors import CheckpointError, LeewardError
 from leeward.report import report
 from leeward.report.attachments import LARGEST_VIDEO
-from leeward.report.diagnostics import read_metrics
+from leeward.report.diagnostics import MOST, diagnostic_figures, read_metrics
+from leeward.report.figures import Gallery, style
 from leeward.report.origins import repeat_command
+from leeward.results import collect, find_runs
 from leeward.run import Run
 
 METRICS = [
@@ -164,6 +166,15 @@ def test_tables_have_the_numbers_of_the_runs(runs: Path, out: Path) -> None:
         assert float(row["low"]) < float(row["mean"]) < float(row["high"])
     assert len(rows) == 4
     assert len(read_csv(out / "tables" / "improvement.csv")) == 2
+    chosen = read_csv(out / "tables" / "online-selection.csv")
+    assert [(row["Task"], row["Method"]) for row in chosen[-2:]] == [
+        ("mean of 2 tasks", "bc"),
+        ("mean of 2 tasks", "td3-bc"),
+    ]
+    assert len(chosen) == 2 * 2 + 2
+    for tries in ("1 episode", "5 episodes", "20 episodes", "100 episodes"):
+        each = [float(row[tries]) for row in chosen[:-2] if row["Method"] == "bc"]
+        np.testing.assert_allclose(float(chosen[-2][tries]), np.mean(each), rtol=1e-5)
     assert len(read_csv(out / "tables" / "runs.csv")) == 4
 
 
@@ -230,7 +241,11 @@ def test_estimates_from_data_are_shown(tmp_path: Path) -> None:
         "agreement": [{"estimators": ["fqe", "wis"], "kendall_tau": 0.5}],
         "verdict": "One estimator is trusted.", "notes": ["a note"],
     }  # fmt: skip
-    (run / "ope.json").write_text(json.dumps(held))
+    (tmp_path / "ope.json").write_text(json.dumps(held))  # beside the run
+    page = Page(report(run, tmp_path / "out").read_text())
+    assert "12.2 [11.0, 13.0]" in page.text
+    assert page.text.count("Estimated from") == 1
+    (tmp_path / "ope.json").rename(run / "ope.json")  # in it
     page = Page(report(run, tmp_path / "out").read_text())
     for words in (
         "12.2 [11.0, 13.0]", "too few effective episodes", "One estimator is trusted.",
@@ -334,3 +349,30 @@ def test_the_command_writes_the_report(
     assert capsys.readouterr().err == (
         "leeward: error: name at least one run: leeward report RUN [RUN …] --out DIR\n"
     )
+
+
+def test_with_very_many_metrics_the_telling_ones_are_drawn(tmp_path: Path) -> None:
+    names = ("critic/loss", "critic/q1", "actor/loss", "actor/alpha", "actor/entropy")
+    many = [*names, *(f"actor/other_{k}" for k in range(MOST))]
+    run = write_run(
+        tmp_path / "run", [1.0], metrics=[{name: float(k) for name in many} for k in range(3)]
+    )
+    with (run / "metrics.jsonl").open("a") as file:
+        for step in (10, 20, 30):  # lines of `train --select ope`
+            line = {"phase": "train", "step": step, "run": 0, "seed": 0, "ope/value": 2.0 * step}
+            file.write(json.dumps(line) + "\n")
+    results = collect(find_runs([run]))
+    metrics = {one.directory: read_metrics(one) for one in results.runs}
+    styles = {"td3-bc": style(0)}
+    found = diagnostic_figures(results, metrics, Gallery(tmp_path / "figures"), styles)
+    (drawings,) = found.values()
+    assert {one.title for one in drawings} == {
+        "Value",
+        "Critic's loss",
+        "Actor's loss",
+        "Entropy",
+        "Temperature",
+        "Value estimated from the data",
+    }
+    rows = read_csv(tmp_path / "figures" / "metric-value-estimated-from-the-data-made-up-v0.csv")
+    assert [float(row["value"]) for row in rows] == [20.0, 40.0, 60.0]

@@ -6,12 +6,14 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from leeward.commands.parsing import flags_of, parse, positional
-from leeward.compare import TRIES, Comparison, compare, report, sentence
+from leeward.compare import Comparison, compare, report, sentence
+from leeward.online_selection import TRIES
 from leeward.statistics import Estimate
 
 
@@ -79,13 +81,18 @@ def _selection_table(found: Comparison) -> Table:
     )
     table.add_column("task")
     for tries in TRIES:
-        table.add_column(f"{tries} episodes", justify="right")
+        table.add_column(f"{tries} episode{'' if tries == 1 else 's'}", justify="right")
     for one in found.tasks:
         if one.selection is not None:
-            pairs = zip(*(side.mean for side in one.selection), strict=True)
-            worth = [f"{first:.1f} | {second:.1f}" for first, second in pairs]
-            table.add_row(escape(one.task.name), *(worth[tries - 1] for tries in TRIES))
+            table.add_row(escape(one.task.name), *_worth(*(side.mean for side in one.selection)))
+    if found.selection is not None:
+        table.add_section()
+        table.add_row("mean of all tasks", *_worth(*found.selection))
     return table
+
+
+def _worth(first: np.ndarray, second: np.ndarray) -> list[str]:
+    return [f"{first[tries - 1]:.1f} | {second[tries - 1]:.1f}" for tries in TRIES]
 
 
 def _shown(number: Estimate, digits: int) -> str:

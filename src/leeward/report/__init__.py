@@ -24,6 +24,7 @@ from leeward.report.files import file_name, write_bytes
 from leeward.report.held_out import held_out_section
 from leeward.report.page import render
 from leeward.report.played import played_section
+from leeward.report.selection import selection_section
 from leeward.report.tables import Table
 from leeward.report.values import check_arrays, value_section
 from leeward.results import Results, collect, find_runs
@@ -55,7 +56,8 @@ def report(
     _check(results)
     # All that can be damaged is read before anything is written.
     metrics = {run.directory: read_metrics(run) for run in results.runs}
-    places = [Path(path) for path in paths] + [run.directory for run in results.runs]
+    places = [Path(path) for path in paths]
+    places += [place for run in results.runs for place in (run.directory.parent, run.directory)]
     shown = {run.directory: _closeup(run) for run in results.runs}
     kept_episodes = {run.directory: read_played(run.directory) for run in results.runs}
     estimates, others = attachments.off_policy(places), attachments.other_files(results.runs)
@@ -72,7 +74,8 @@ def report(
         played_section(results, kept_episodes, tables),
         held_out_section(results, metrics, tables),
         value_section(results, metrics, shown, gallery, tables),
-        *evidence.training_sections(results, gallery, styles),
+        evidence.learning_section(results, gallery, styles),
+        selection_section(results, gallery, styles, tables),
         origins.estimates_section(estimates, tables),
         origins.diagnostics_section(drawings, measured, others, tables),
         origins.data_section(results, tables),

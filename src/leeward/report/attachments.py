@@ -12,11 +12,10 @@ import numpy as np
 
 from leeward.errors import CheckpointError
 from leeward.report.tables import Table, table
-from leeward.run import Run
+from leeward.run import ESTIMATES, Run
 from leeward.statistics import Estimate
 
-OPE = "ope.json"
-_KNOWN = {"config.json", "reproduction.json", "played.json", OPE}
+_KNOWN = {"config.json", "reproduction.json", "played.json", ESTIMATES}
 LARGEST_VIDEO = 2 << 20
 """Bytes up to which a video lies in the page itself; larger ones lie beside it."""
 LARGEST_TOTAL = 4 << 20
@@ -48,8 +47,8 @@ def off_policy(places: Sequence[Path]) -> list[Attached]:
         CheckpointError: a file that is not JSON.
     """
     found = []
-    for place in dict.fromkeys(places):
-        path = place / OPE
+    for place in {place.resolve(): place for place in places}.values():
+        path = place / ESTIMATES
         if path.is_file():
             held = read_json(path)
             if isinstance(held, Mapping) and isinstance(held.get("policies"), list):

@@ -1,4 +1,4 @@
-"""Figures over the course of training, and over the cost of choosing among trained policies."""
+"""Figures over the course of training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from leeward import statistics
-from leeward.online_selection import EPISODES, POLICIES, Selection, online_selection
 from leeward.report.aggregates import Aggregates
 from leeward.report.figures import (
     INK,
@@ -96,48 +95,6 @@ def sample_efficiency(
             lambda: draw_curves(curves, title, "updates", label, styles),
         )
     ]
-
-
-def selection_curves(
-    results: Results, gallery: Gallery, styles: Mapping[str, Style]
-) -> list[Drawing]:
-    """What the policy chosen by trying is worth, one figure a task."""
-    drawings = []
-    for task in results.tasks:
-        curves: dict[str, tuple[np.ndarray, Estimate]] = {}
-        for method in results.methods:
-            scored = [task.scored(one.last_returns()) for one in results.evaluated(method, task)]
-            policies = [values for values in scored if values is not None]
-            if len(policies) > 1:
-                curves[method] = (
-                    np.arange(1, EPISODES + 1),
-                    _as_estimate(online_selection(policies)),
-                )
-        if curves:
-            drawings.append(
-                gallery.add(
-                    file_name("online-selection", task.name),
-                    task.name,
-                    "",
-                    curve_csv(curves, "episodes"),
-                    lambda task=task, curves=curves: draw_curves(
-                        curves, task.name, "episodes spent on choosing", task.quantity, styles
-                    ),
-                )
-            )
-    return drawings
-
-
-SELECTION_CAPTION = (
-    "Offline training leaves several policies, and one is used. A bandit (UCB) tries them, an "
-    f"episode at a time, among up to {POLICIES} policies drawn anew in each of 1,000 trials. The "
-    "line is the true mean of the policy that looks best so far; 95 % of the trials lie in the "
-    "band. Left: what a method gives a user who cannot try; right: its best policy."
-)
-
-
-def _as_estimate(found: Selection) -> Estimate:
-    return Estimate(found.mean, found.low, found.high)
 
 
 def on_one_grid(cell: Sequence[Trained], task: Task) -> tuple[np.ndarray, np.ndarray]:

@@ -30,7 +30,9 @@ FAMILIES = {
     "Critic's gradient": ("critic/q1_gradient",),
     "Actor's loss": ("actor/loss",),
     "Entropy": ("actor/entropy",),
+    "Temperature": ("actor/alpha", "behavior/alpha"),
     "Divergence from the data's policy": ("actor/divergence", "actor/kl", "actor/distance"),
+    "Value estimated from the data": ("ope/value",),
 }
 """Title → metrics, of which the first that a method has is drawn."""
 _HEAD = re.compile(

@@ -16,13 +16,7 @@ from leeward.report.aggregates import (
     profile_figure,
 )
 from leeward.report.blocks import Block, Section
-from leeward.report.curves import (
-    SELECTION_CAPTION,
-    data_value,
-    learning_curves,
-    sample_efficiency,
-    selection_curves,
-)
+from leeward.report.curves import data_value, learning_curves, sample_efficiency
 from leeward.report.figures import Gallery, Style
 from leeward.report.references import reference_table
 from leeward.report.tables import Table, table
@@ -205,24 +199,12 @@ def _pairs_table(found: Aggregates) -> Table:
     return table(("method", "beats", "probability", "low", "high"), lines)
 
 
-def training_sections(
+def learning_section(
     results: Results, gallery: Gallery, styles: Mapping[str, Style]
-) -> list[Section]:
-    """Learning curves, and what choosing among policies costs."""
-    sections = []
+) -> Section | None:
+    """Learning curves."""
     curves = learning_curves(results, gallery, styles)
-    if curves:
-        words = "The mean over seeds at every evaluation. " + INTERVALS
-        parts: tuple[Block, ...] = (blocks.text(words), blocks.figures(curves))
-        sections.append(Section("learning", "Learning curves", parts))
-    chosen = selection_curves(results, gallery, styles)
-    if chosen:
-        parts = (
-            blocks.text(SELECTION_CAPTION),
-            blocks.text(
-                "Protocol: arXiv 2504.11453, with the episodes of every run's last evaluation."
-            ),
-            blocks.figures(chosen),
-        )
-        sections.append(Section("selection", "Choosing a policy by trying", parts))
-    return sections
+    if not curves:
+        return None
+    words = "The mean over seeds at every evaluation. " + INTERVALS
+    return Section("learning", "Learning curves", (blocks.text(words), blocks.figures(curves)))
