@@ -177,3 +177,31 @@ def test_errors_that_the_doctor_finds_stop_training_unless_ignored(
     run = train(tmp_path / "run", wild, ignore_errors=True)
     codes = [row["code"] for row in leeward.Run(run).config["data"]["findings"]]
     assert found[0].code in codes
+
+
+def test_errors_in_a_file_are_ignored_too(tmp_path: Path, npz: Path) -> None:
+    with np.load(npz) as archive:
+        columns = dict(archive)
+    columns["actions"][3, 0] = 1.5
+    path = tmp_path / "wild.npz"
+    np.savez(path, **columns)
+    settings = {"data_options": {"action_low": [-1.0], "action_high": [1.0]}}
+    with pytest.raises(DataError, match=r"wild: action 1\.5 at row 3, dimension 0, is outside"):
+        train(tmp_path / "run", path, **settings)
+    run = train(tmp_path / "run", path, ignore_errors=True, **settings)
+    codes = [row["code"] for row in leeward.Run(run).config["data"]["findings"]]
+    assert "action_outside_box" in codes
+    assert leeward.resume(run, steps=25, quiet=True).finished  # reads the file again
+
+
+def test_data_without_a_transition_are_refused_whatever_is_ignored(
+    tmp_path: Path, continuous_dataset: Dataset
+) -> None:
+    nothing = dataclasses.replace(continuous_dataset, start=continuous_dataset.start[:0])
+    with pytest.raises(DataError) as error:
+        train(tmp_path / "run", nothing, ignore_errors=True)
+    assert str(error.value) == (
+        "small-continuous has no transition to learn from: store next observations, or longer "
+        "episodes"
+    )
+    assert not (tmp_path / "run").exists()

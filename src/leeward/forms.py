@@ -34,6 +34,8 @@ def fitting_form(
     env: str | Callable[[], Any] | None,
     data_options: Mapping[str, Any],
     location: Location = "memory",
+    *,
+    strict: bool = True,
 ) -> Algorithm:
     """The algorithm, or its form for discrete actions where the data has such.
 
@@ -43,13 +45,14 @@ def fitting_form(
         env: the environment, where one was named.
         data_options: arguments of `load_dataset` that JSON can hold.
         location: where its rows are to be.
+        strict: as `load_dataset` has it.
 
     Raises:
         LeewardError: the data cannot be read, or the environment cannot be made.
     """
     if not has_discrete_form(algorithm):
         return algorithm
-    return form_for(algorithm, _action_space(data, env, data_options, location))
+    return form_for(algorithm, _action_space(data, env, data_options, location, strict))
 
 
 def read(
@@ -57,22 +60,29 @@ def read(
     env: str | Callable[[], Any] | None,
     data_options: Mapping[str, Any],
     location: Location = "memory",
+    *,
+    strict: bool = True,
 ) -> Dataset:
     """The data set, its action space taken from the environment where one was named.
 
-    With `location` "disk" the large columns of data that is no `Dataset` are mapped files.
+    With `location` "disk" the large columns of data that is no `Dataset` are mapped files; without
+    `strict` faults of values are kept, as `load_dataset` has it.
     """
     space = environment_spec(env).action if env is not None else None
     arguments = dict(data_options)
     if "columns" in arguments:
         arguments["columns"] = TableColumns(**arguments["columns"])
     arguments |= {"env": env if isinstance(env, str) else None, "action_space": space}
+    if not strict:
+        arguments["strict"] = False
     if location == "memory" or isinstance(data, Dataset):
         return load_dataset(data, **arguments)
     path = local_path(data, offline=bool(arguments.get("offline")))
     if not path.exists():
         return load_dataset(data, **arguments)  # says what is wrong
     decisive = {**data_options, "env": arguments["env"], "space": space, "source": str(data)}
+    if not strict:
+        decisive["strict"] = False
     return mapped(path, decisive, lambda: load_dataset(data, **arguments))
 
 
@@ -81,6 +91,7 @@ def _action_space(
     env: str | Callable[[], Any] | None,
     data_options: Mapping[str, Any],
     location: Location,
+    strict: bool,
 ) -> Box | Discrete:
     """A space of the right kind, without reading more of the data than it takes."""
     if isinstance(data, Dataset):
@@ -96,7 +107,7 @@ def _action_space(
         found = _in_hdf5(path, bounded)
     elif path.is_file() and path.suffix.lower() == ".npz":
         found = _in_npz(path, bounded)
-    return found or read(data, env, data_options, location).action_space
+    return found or read(data, env, data_options, location, strict=strict).action_space
 
 
 def _in_hdf5(path: Path, bounded: bool) -> Box | Discrete | None:

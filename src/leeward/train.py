@@ -76,7 +76,10 @@ def train(
         >>> run.scores()
     """
     location = "disk" if settings.get("data_location") == "disk" else "memory"
-    chosen = fitting_form(get_algorithm(algorithm), data, env, data_options or {}, location)
+    strict = not settings.get("ignore_errors", False)
+    chosen = fitting_form(
+        get_algorithm(algorithm), data, env, data_options or {}, location, strict=strict
+    )
     names = set(option_names()) - {"env", "seeds", "run_dir"}
     given = {name: settings.pop(name) for name in list(settings) if name in names}
     options = from_json(
@@ -92,7 +95,14 @@ def train(
     check_options(options)
     config, swept = make_config(chosen, preset, settings, sorted(names), data)
     prepare_jax(options)
-    dataset = load(chosen, data, env or options.env, data_options or {}, options.data_location)
+    dataset = load(
+        chosen,
+        data,
+        env or options.env,
+        data_options or {},
+        options.data_location,
+        strict=strict,
+    )
     report = examine(dataset, options.ignore_errors)
     environment = find_environment(dataset, env)
     job = make_job(chosen, config, swept, options, dataset, environment)
@@ -222,7 +232,8 @@ def load_again(
         )
     options = {} if data is not None else saved["data"]["options"]
     location = saved["options"].get("data_location", "memory")
-    return load(get_algorithm(saved["algorithm"]), source, env, options, location)
+    strict = not saved["options"].get("ignore_errors", False)
+    return load(get_algorithm(saved["algorithm"]), source, env, options, location, strict=strict)
 
 
 def with_runs(job: Job, rows: Sequence[Mapping[str, Any]], steps: int) -> Job:
@@ -248,13 +259,17 @@ def load(
     env: str | Callable[[], Any] | None,
     data_options: Mapping[str, Any],
     location: Location = "memory",
+    *,
+    strict: bool = True,
 ) -> Dataset:
     """The data set, its action box taken from the environment where one was named.
+
+    Without `strict` faults of values are left to the data doctor.
 
     Raises:
         DataError: it cannot be read, or its actions are of a kind that the algorithm cannot learn.
     """
-    dataset = read(data, env, data_options, location)
+    dataset = read(data, env, data_options, location, strict=strict)
     check_actions(algorithm, dataset)
     return dataset
 
@@ -281,9 +296,14 @@ def examine(dataset: Dataset, ignore_errors: bool) -> Report:
     """The data doctor's report, which the run keeps; of data on disk, that of a first part.
 
     Raises:
-        DataError: it found errors, and they are not to be ignored.
+        DataError: it found errors, and they are not to be ignored; or there is no transition.
     """
     report = inspect(leading_part(dataset, INSPECTED_BYTES) if is_on_disk(dataset) else dataset)
+    if dataset.transitions == 0:
+        raise DataError(
+            f"{report.name} has no transition to learn from: store next observations, or longer "
+            "episodes"
+        )
     if report.errors and not ignore_errors:
         first = report.errors[0]
         raise DataError(

@@ -134,7 +134,14 @@ def _form(algorithm: Algorithm, arguments: Sequence[str]) -> Algorithm:
     from leeward.forms import fitting_form  # what follows reads data
 
     options = load_arguments(pick(DataOptions, parsed))
-    form = fitting_form(algorithm, parsed.dataset, parsed.env, options, parsed.data_location)
+    form = fitting_form(
+        algorithm,
+        parsed.dataset,
+        parsed.env,
+        options,
+        parsed.data_location,
+        strict=not parsed.ignore_errors,
+    )
     if form is not algorithm and not (parsed.quiet or parsed.print_config):
         name = form.name.replace("_", "-")
         print(f"actions are discrete: {algorithm.name} is {name} here")  # noqa: T201

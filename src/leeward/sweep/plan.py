@@ -69,8 +69,9 @@ def make_plan(request: Request, loader: Loader) -> list[SweepJob]:
     location = "disk" if request.options.get("data_location") == "disk" else "memory"
     for given in request.datasets:
         source = str(lasting(given))
-        dataset = loader.load(source, env, request.data_options, location)
-        examine(dataset, bool(request.options.get("ignore_errors", False)))
+        ignored = bool(request.options.get("ignore_errors", False))
+        dataset = loader.load(source, env, request.data_options, location, strict=not ignored)
+        examine(dataset, ignored)
         task = Task(source, dataset, dataset.content_hash(), find_environment(dataset, env))
         folder = _folder_name(source, jobs)
         for name in request.algorithms:

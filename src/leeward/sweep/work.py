@@ -128,7 +128,9 @@ def _train(place: Path, job: SweepJob, loader: Loader, max_time: str | None) -> 
     )
     prepare_jax(options)
     location = job.options.get("data_location", "memory")
-    dataset = loader.load(job.source, options.env, job.data_options, location)
+    dataset = loader.load(
+        job.source, options.env, job.data_options, location, strict=not options.ignore_errors
+    )
     if dataset.content_hash() != job.data_hash:
         raise DataError(
             f"{job.source} has changed since the sweep was planned: put the old file back, or "
