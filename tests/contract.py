@@ -28,7 +28,7 @@ from leeward.config import float_fields
 from leeward.data.sampling import Scaling, gather, sample
 from leeward.export import export, load_exported
 from leeward.policy import PolicyStack, TrainedRun, load_policy, save_policy
-from leeward.types import Batch, Box
+from leeward.types import UNMEASURED, Batch, Box
 from subjects import UPDATES, Subject, leaves, same
 
 GOLDEN = Path(__file__).parent / "algorithms" / "golden"
@@ -305,7 +305,8 @@ def mean_metrics(subject: Subject) -> list[dict[str, Any]]:
 
 def measured_mean(values: np.ndarray) -> float | None:
     """The mean of what was measured; None where nothing was."""
-    return None if np.isnan(values).all() else float(np.nanmean(values))
+    measured = values[values != UNMEASURED]
+    return float(measured.mean()) if measured.size else None
 
 
 def check_metrics_are_those_stored(subject: Subject) -> None:

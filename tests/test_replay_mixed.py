@@ -15,7 +15,7 @@ from leeward.algorithms import ALGORITHMS, cql, td3_bc
 from leeward.data.dataset import Dataset
 from leeward.data.returns import return_to_go
 from leeward.data.sampling import DeviceData, fit_scaling, gather, to_device
-from leeward.types import Box, Phase, Spec
+from leeward.types import UNMEASURED, Box, Phase, Spec
 
 draw = jax.jit(replay.draw, static_argnums=(0, 5))
 update = jax.jit(td3_bc.update)
@@ -259,7 +259,11 @@ def test_updates_are_repeated_in_turn_or_side_by_side(
         # Side by side, the step must stay one number, or branches would not stay branches.
         assert jnp.shape(step) == ()
         state = jax.lax.cond(step % 2 == 0, lambda s: s + config.actor_lr * own, lambda s: s, state)
-        return state, {"some/metric": jnp.where(step > 2, state, jnp.nan)}
+        return state, {
+            "some/metric": jnp.where(step > 2, state, UNMEASURED),
+            "no/metric": jnp.full((), UNMEASURED),
+            "some/loss": jnp.where(step > 3, jnp.nan, state),
+        }
 
     config = engine.stack_configs(td3_bc.Config(), [{"actor_lr": 1.0}, {"actor_lr": 2.0}])
     state, own = jnp.array([0.0, 100.0]), jnp.array([1.0, 10.0])
@@ -268,7 +272,10 @@ def test_updates_are_repeated_in_turn_or_side_by_side(
         one, config, state, own, means, jnp.int32(1), jnp.int32(4)
     )  # steps 1 to 4
     np.testing.assert_array_equal(state, [2.0, 140.0])
-    np.testing.assert_array_equal(engine.averages(means)["some/metric"], [1.5, 130.0])
+    average = engine.averages(means)
+    np.testing.assert_array_equal(average["some/metric"], [1.5, 130.0])
+    np.testing.assert_array_equal(average["no/metric"], [UNMEASURED, UNMEASURED])
+    np.testing.assert_array_equal(average["some/loss"], [np.nan, np.nan])  # once is enough
     np.testing.assert_array_equal(engine.finite((state, jnp.array([1.0, jnp.inf]))), [True, False])
 
 

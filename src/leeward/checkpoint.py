@@ -128,10 +128,14 @@ def complete(directory: Path) -> list[Path]:
     return sorted(found, key=lambda folder: manifest(folder)["updates"])
 
 
-def keep_last(directory: Path, count: int) -> None:
-    """Removes all but the newest `count` checkpoints, and what a kill left half-written."""
+def keep_last(directory: Path, count: int, spared: Path | None = None) -> None:
+    """Removes all but the newest `count` checkpoints, and what a kill left half-written.
+
+    `spared` is a checkpoint that stays however old it is.
+    """
     for folder in complete(directory)[:-count]:
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder != spared:
+            shutil.rmtree(folder, ignore_errors=True)
     for folder in directory.glob(f"{TEMPORARY}*"):
         shutil.rmtree(folder, ignore_errors=True)
 

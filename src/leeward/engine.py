@@ -20,7 +20,16 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 from leeward.config import float_fields
 from leeward.data.passes import part_size
 from leeward.data.sampling import DeviceData, gather, sample
-from leeward.types import CloseUp, EarlyStopping, Measurement, Metrics, Phase, PRNGKey, Spec
+from leeward.types import (
+    UNMEASURED,
+    CloseUp,
+    EarlyStopping,
+    Measurement,
+    Metrics,
+    Phase,
+    PRNGKey,
+    Spec,
+)
 
 INIT_TAG = 1_000_000
 """Folded into a run's key for its initialization; phases fold in their index, which is smaller."""
@@ -146,8 +155,8 @@ def run_chunk(
     """`length` updates of every run from update number `step` on.
 
     Returns:
-        The states, the running sums, the means of every metric so far (NaN where it was never
-        measured), and whether all weights of each run are finite.
+        The states, the running sums, the means of every metric so far (UNMEASURED where it never
+        was), and whether all weights of each run are finite.
     """
 
     def one(config: Any, state: Any, key: PRNGKey, step: Array) -> tuple[Any, Metrics]:
@@ -242,15 +251,21 @@ def unpack(sums: Sums, like: Means) -> Means:
 
 
 def add_metrics(sums: Sums, metrics: Metrics) -> Sums:
-    """The sums with one update's metrics added; NaN means "not measured" and is left out."""
+    """The sums with one update's metrics added, but for those that were not measured.
+
+    NaN is a measurement: it stays in the sum, so that a loss which is no number any more shows.
+    """
     value = jnp.stack([metrics[name] for name in sorted(metrics)], axis=-1)
-    known = ~jnp.isnan(value)
+    known = value != UNMEASURED
     return Sums(sums.total + jnp.where(known, value, 0.0), sums.number + known)
 
 
 def averages(means: Means) -> dict[str, Float[Array, " N"]]:
-    """The mean of every metric; NaN where it was never measured."""
-    return {name: means.total[name] / means.number[name] for name in means.total}
+    """The mean of every metric; UNMEASURED where it never was."""
+    return {
+        name: jnp.where(means.number[name] > 0.0, total / means.number[name], UNMEASURED)
+        for name, total in means.total.items()
+    }
 
 
 def finite(state: Any) -> Bool[Array, " N"]:

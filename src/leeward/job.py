@@ -96,6 +96,8 @@ class Position:
     """Runs that early stopping has ended in this phase."""
     failed: list[int] = field(default_factory=list)
     """Runs whose weights became NaN or infinite."""
+    failures: dict[str, str] = field(default_factory=dict)
+    """When and how each of them did, in words, by the run's index as text (as JSON has it)."""
     best_return: list[float] = field(default_factory=list)
     """[N] mean return at the best evaluation so far; empty before the first."""
     best_step: list[int] = field(default_factory=list)
@@ -106,3 +108,8 @@ class Position:
     """Whether it holds the best states of early stopping."""
     complete: bool = False
     """Whether training came to its end."""
+
+    def fail(self, run: int, how: str) -> None:
+        """Takes note that a run's weights are no numbers any more."""
+        self.failed.append(run)
+        self.failures[str(run)] = how

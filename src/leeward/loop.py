@@ -32,6 +32,8 @@ CHUNK_SECONDS = 1.0
 """A chunk is about this long: short enough for a live view and a prompt Ctrl-C."""
 FIRST_CHUNK = 16
 """Updates of a phase's first chunk, when nothing is known of its speed."""
+MOST_FAILURES = 3
+"""Ways in which runs diverged that an error tells; more would hide what to do."""
 
 
 def run(job: Job, directory: Path, on_metrics: OnMetrics | None = None) -> None:
@@ -219,20 +221,13 @@ class Training:
         self, pending: Pending, finite: np.ndarray, average: Mapping[str, np.ndarray]
     ) -> None:
         """Takes note of runs that diverged; ends training when none is left."""
-        position = self.position
-        for run in map(int, np.flatnonzero(~finite)):
-            if run in position.failed:
-                continue
-            position.failed.append(run)
-            broken = [name for name, value in average.items() if not np.isfinite(value[run])]
-            self.view.event(
-                f"{self.job.run_name(run)}: weights became NaN or infinite between updates "
-                f"{pending.step - pending.length} and {pending.step} of phase "
-                f"{self.job.algorithm.phases[pending.phase].name}; metrics that show it: "
-                f"{', '.join(broken) or 'none'}"
-            )
-        if len(position.failed) == self.job.runs:
-            raise divergence(self.job, self.directory, position, self.keeper.newest())
+        when = (
+            f"between updates {pending.step - pending.length} and {pending.step} of phase "
+            f"{self.job.algorithm.phases[pending.phase].name}"
+        )
+        note_failures(self.job, self.position, finite, average, when, self.view)
+        if len(self.position.failed) == self.job.runs:
+            raise divergence(self.job, self.directory, self.position, self.keeper.last_good())
 
     # --- Boundaries ---
 
@@ -336,7 +331,7 @@ class Training:
         self.position.complete = True
         self._save()
         if self.position.failed:
-            raise divergence(self.job, self.directory, self.position, self.keeper.newest())
+            raise divergence(self.job, self.directory, self.position, self.keeper.last_good())
 
     def _save(self) -> None:
         self._settle()
@@ -345,19 +340,59 @@ class Training:
         self.clock.start()
 
 
-def divergence(job: Job, directory: Path, position: Position, newest: Path | None) -> TrainingError:
-    """The error that names the runs which diverged, and what is left.
+def note_failures(
+    job: Job,
+    position: Position,
+    finite: np.ndarray,
+    average: Mapping[str, np.ndarray],
+    when: str,
+    view: View,
+) -> None:
+    """Takes note of the runs whose weights are no numbers any more, and says so.
+
+    Args:
+        job: what is trained.
+        position: gets the runs that failed now.
+        finite: [N] whether all weights are finite.
+        average: means of metrics [N], to name those that show it.
+        when: between which updates.
+        view: where it is said.
+    """
+    for run in map(int, np.flatnonzero(~finite)):
+        if run in position.failed:
+            continue
+        broken = [name for name, value in average.items() if not np.isfinite(value[run])]
+        also = f"and so did {', '.join(broken)}" if broken else "with all metrics still finite"
+        how = f"weights became NaN or infinite {when}, {also}"
+        position.fail(run, how)
+        view.event(f"{job.run_name(run)}: {how}")
+
+
+def divergence(
+    job: Job, directory: Path, position: Position, last_good: Path | None
+) -> TrainingError:
+    """The error that says which runs diverged, when and how, why perhaps, and what is left.
 
     Args:
         job: what was trained.
         directory: its run directory.
         position: which runs failed.
-        newest: the newest checkpoint.
+        last_good: the newest checkpoint from before any did.
     """
-    kept = "no checkpoint was made yet" if newest is None else f"{newest} is kept"
-    names = ", ".join(job.run_name(run) for run in position.failed)
+    alike: dict[str, list[str]] = {}
+    for run in position.failed:
+        how = position.failures.get(str(run), "log.txt says how")  # of an older version's run
+        alike.setdefault(how, []).append(job.run_name(run))
+    told = [f"{', '.join(names)}: {how}" for how, names in list(alike.items())[:MOST_FAILURES]]
+    if len(alike) > MOST_FAILURES:
+        told.append(f"{len(alike) - MOST_FAILURES} other cases are in log.txt")
+    causes = ["a learning rate too high", "rewards of great size"]
+    if hasattr(job.config, "margin"):
+        causes.append("actions on the bounds under a tanh density (a wider --margin)")
+    kept = "no checkpoint was made before"
+    if last_good is not None:
+        kept = f"{last_good}, made before, is kept"
     return TrainingError(
-        f"{directory}: training diverged ({names}; log.txt has update and metric; "
-        f"{kept}): likely causes are a learning rate too high, rewards of great size, or "
-        "actions on the bounds under a tanh density (a wider --margin)"
+        f"{directory}: training diverged ({'; '.join(told)}; {kept}): likely causes are "
+        f"{', '.join(causes[:-1])} or {causes[-1]}"
     )

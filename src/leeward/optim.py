@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from leeward.types import Metrics, Step
+from leeward.types import UNMEASURED, Metrics, Step
 
 Model = TypeVar("Model")
 State = TypeVar("State")
@@ -89,17 +89,17 @@ def polyak(target: Model, online: Model, tau: float | Float[Array, ""]) -> Model
 def every(
     period: int, step: Step, update: Callable[[State], tuple[State, Metrics]], state: State
 ) -> tuple[State, Metrics]:
-    """`update(state)` at steps 0, period, 2·period, …; else the state unchanged and NaN metrics.
+    """`update(state)` at steps 0, period, 2·period, …; else the state as it is, metrics UNMEASURED.
 
-    A real branch in the compiled program, since `step` is never batched; metrics skipped as NaN
-    are left out of the means that are logged.
+    A real branch in the compiled program, since `step` is never batched; metrics that were not
+    measured are left out of the means that are logged.
     """
     if period == 1:
         return update(state)
     shapes = jax.eval_shape(lambda s: update(s)[1], state)
 
     def skip(state: State) -> tuple[State, Metrics]:
-        return state, jax.tree.map(lambda m: jnp.full(m.shape, jnp.nan, m.dtype), shapes)
+        return state, jax.tree.map(lambda m: jnp.full(m.shape, UNMEASURED, m.dtype), shapes)
 
     return jax.lax.cond(step % period == 0, update, skip, state)
 

@@ -14,6 +14,7 @@ from leeward.held_out import favored
 from leeward.job import Job, Position
 from leeward.logging import JsonLines, Logger, make_loggers
 from leeward.progress import View
+from leeward.types import UNMEASURED
 
 
 class Recorder:
@@ -63,7 +64,7 @@ class Recorder:
         Args:
             phase: index of the phase.
             step: updates made in it.
-            average: name → [N].
+            average: name → [N]; null on the line where it is UNMEASURED or not finite.
             rate: updates a second, all runs together.
             without: runs that get no line.
         """
@@ -71,7 +72,7 @@ class Recorder:
         for run in range(job.runs):
             if run in without:
                 continue
-            values = {name: float(value[run]) for name, value in average.items()}
+            values = {name: _measured(float(value[run])) for name, value in average.items()}
             values["time/updates_per_second"] = rate
             self._write_row(run, phase, step, values)
             self._log(run, phase, step, "training", values)
@@ -160,6 +161,11 @@ class Recorder:
         scalars = {f"{group}/{names.get(n, n)}": v for n, v in values.items() if math.isfinite(v)}
         for logger in self._loggers:
             logger.scalars(run, self._job.logger_step(phase, step), scalars)
+
+
+def _measured(mean: float) -> float:
+    """The mean, NaN where nothing was measured."""
+    return math.nan if mean == UNMEASURED else mean
 
 
 def evaluation_row(result: Evaluation, run: int) -> dict[str, Any]:

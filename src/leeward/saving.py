@@ -74,6 +74,13 @@ class Keeper:
         found = checkpoint.complete(self._checkpoints)
         return found[-1] if found else None
 
+    def last_good(self) -> Path | None:
+        """The newest complete checkpoint from before any run diverged; it is never removed."""
+        for folder in reversed(checkpoint.complete(self._checkpoints)):
+            if not checkpoint.manifest(folder)["failed"]:
+                return folder
+        return None
+
     def save(
         self,
         arrays: Arrays,
@@ -104,7 +111,8 @@ class Keeper:
                 [position.step] * self._job.runs,
             ),
         )
-        checkpoint.keep_last(self._checkpoints, self._job.options.keep_checkpoints)
+        spared = self.last_good() if position.failed else None  # else it is the one just made
+        checkpoint.keep_last(self._checkpoints, self._job.options.keep_checkpoints, spared)
 
     def position(self, folder: Path) -> Position:
         """Where the run stood at a checkpoint."""

@@ -12,7 +12,13 @@ from typing import Any, Literal, NamedTuple
 from jaxtyping import Array, Float, Int, Key, Shaped
 
 Metrics = dict[str, Float[Array, ""]]
-"""Scalars named "part/quantity"; the same names at every call. NaN means "not measured"."""
+"""Scalars named "part/quantity"; the same names at every call."""
+UNMEASURED = -(2.0**127)
+"""Stands in an update's metrics for "not measured at this update", and is left out of means.
+
+A finite number that no loss comes to, exact in bfloat16, float32 and float64, and not NaN: a metric
+that turns NaN is news.
+"""
 
 
 class Box(NamedTuple):

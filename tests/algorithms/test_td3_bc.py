@@ -22,6 +22,7 @@ from fixed import (
     randomize,
 )
 from leeward.algorithms.td3_bc import ALGORITHM, Config, State, act, init, update
+from leeward.types import UNMEASURED
 
 CONFIG = Config(
     hidden=(5, 4),
@@ -117,7 +118,7 @@ def test_a_critic_step_equals_the_slow_computation_and_moves_nothing_else() -> N
     assert_close(new.critic, moved)
     for part in ("actor", "target_actor", "target_critic", "actor_opt"):
         jax.tree.map(np.testing.assert_array_equal, getattr(new, part), getattr(state, part))
-    assert all(np.isnan(metrics[name]) for name in metrics if name.startswith("actor/"))
+    assert {metrics[name] for name in metrics if name.startswith("actor/")} == {UNMEASURED}
 
 
 def test_an_actor_step_equals_the_slow_computation_and_moves_the_targets() -> None:
@@ -131,22 +132,19 @@ def test_an_actor_step_equals_the_slow_computation_and_moves_the_targets() -> No
     def action_of(parameters: Any) -> np.ndarray:
         return np.tanh(slow.mlp(list(parameters), observation))
 
-    weight = (
-        CONFIG.alpha / np.abs(slow.critic(first_critic, observation, action_of(parameters))).mean()
-    )
+    def weight_of(parameters: Any) -> float:
+        q = slow.critic(first_critic, observation, action_of(parameters))
+        return CONFIG.alpha / np.abs(q).mean()
 
-    def loss(parameters: Any) -> float:
+    weight = weight_of(parameters)
+
+    def loss(parameters: Any, weight: float = weight) -> float:
         action = action_of(parameters)
         q = slow.critic(first_critic, observation, action)
         return float(-weight * q.mean() + ((action - data_action) ** 2).mean())
 
-    moved_actor, adam = slow.adam(
-        parameters,
-        slow.gradient(loss, parameters),
-        memory(state.actor_opt),
-        CONFIG.actor_lr,
-        1e-8,
-    )
+    slope = slow.gradient(loss, parameters)  # λ held
+    moved_actor, adam = slow.adam(parameters, slope, memory(state.actor_opt), CONFIG.actor_lr, 1e-8)
     new, metrics = run(state, step=2)
     assert metrics["actor/loss"] == pytest.approx(loss(parameters), rel=1e-6)
     assert metrics["actor/q_weight"] == pytest.approx(weight, rel=1e-6)
@@ -161,6 +159,11 @@ def test_an_actor_step_equals_the_slow_computation_and_moves_the_targets() -> No
     assert_close(
         new.target_critic, slow.average(numbers(state.target_critic), moved_critic, CONFIG.tau)
     )
+    # With a gradient through λ the loss's Q part would be about −α whatever the actor does.
+    through = slow.gradient(lambda p: loss(p, weight_of(p)), parameters)
+    assert max(np.abs(a - b).max() for a, b in zip(slope, through, strict=True)) > 0.01
+    buggy, _ = slow.adam(parameters, through, memory(state.actor_opt), CONFIG.actor_lr, 1e-8)
+    assert max(np.abs(a - b).max() for a, b in zip(moved_actor, buggy, strict=True)) > 1e-4
 
 
 def test_adam_has_the_paper_s_epsilon() -> None:
