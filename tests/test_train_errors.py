@@ -114,6 +114,12 @@ def test_a_discrete_data_set_names_the_algorithms_that_fit(
     )
 
 
+NO_RETURNS = (
+    "the return after each transition is not known in data whose next observations do not chain "
+    "row to row: use data in order of time, or an algorithm without such returns"
+)
+
+
 @pytest.mark.parametrize(
     ("algorithm", "settings", "text"),
     [
@@ -123,10 +129,17 @@ def test_a_discrete_data_set_names_the_algorithms_that_fit(
             "--repeat-last-reward needs a --discount below 1: its sum has no end",
         ),
         ("rebrac", {}, "rebrac needs the action taken next, which is not known in data"),
+        ("cal_ql", {}, NO_RETURNS),
+        ("cql", {"calibrated": True}, NO_RETURNS),
+        ("cql", {"preset": "tianshou"}, NO_RETURNS),
     ],
 )
 def test_data_and_settings_that_do_not_fit_are_refused_before_anything_is_written(
-    tmp_path: Path, algorithm: str, settings: dict[str, Any], text: str
+    tmp_path: Path,
+    continuous_dataset: Dataset,
+    algorithm: str,
+    settings: dict[str, Any],
+    text: str,
 ) -> None:
     shuffled = Dataset.from_arrays(
         np.zeros((8, 3)),
@@ -135,8 +148,9 @@ def test_data_and_settings_that_do_not_fit_are_refused_before_anything_is_writte
         np.zeros(8, bool),
         next_observation=np.ones((8, 3)),
     )
+    data = continuous_dataset if "repeat_last_reward" in settings else shuffled
     with pytest.raises(LeewardError) as error:
-        train(tmp_path / "run", shuffled, algorithm, ignore_errors=True, **settings)
+        train(tmp_path / "run", data, algorithm, ignore_errors=True, **settings)
     assert str(error.value).startswith(text)
     assert not (tmp_path / "run").exists()
 

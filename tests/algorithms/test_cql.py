@@ -334,6 +334,10 @@ def test_tianshou_s_preset_has_its_example_s_flags() -> None:
     assert (config.actor_lr, config.critic_lr, config.multiplier_lr) == (1e-4, 3e-4, 3e-4)
     assert (config.gradient_clip, config.calibrated, config.backup_entropy) == (1.0, True, True)
     assert (config.discount, config.tau, config.batch_size) == (0.99, 0.005, 256)
+    # The example has no maximum in its target, which is Cal-QL's default here.
+    calibrated = CalQLConfig(**CAL_QL.presets["tianshou"])
+    assert dataclasses.asdict(calibrated) == dataclasses.asdict(config)
+    assert not config.max_backup
 
 
 def test_cal_ql_differs_from_cql_in_its_name_and_two_defaults() -> None:

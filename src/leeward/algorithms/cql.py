@@ -29,7 +29,7 @@ from jaxtyping import Array, Float
 
 from leeward.config import config as configuration
 from leeward.data.dataset import Dataset
-from leeward.data.returns import return_to_go
+from leeward.data.returns import check_returns_known, return_to_go
 from leeward.data.sampling import DeviceData
 from leeward.errors import ConfigError
 from leeward.losses import td_target, temperature_loss
@@ -160,10 +160,12 @@ def init(config: Config, spec: Spec, key: PRNGKey) -> State:
 
 
 def check(config: Config, data: Dataset) -> None:
-    """Raises ConfigError where rewards would be summed for ever without a discount."""
-    del data
-    if config.calibrated and config.repeat_last_reward and config.discount >= 1.0:
+    """Raises ConfigError or DataError where Cal-QL's returns have no end, or are not known."""
+    if not config.calibrated:
+        return
+    if config.repeat_last_reward and config.discount >= 1.0:
         raise ConfigError("--repeat-last-reward needs a --discount below 1: its sum has no end")
+    check_returns_known(data.next_rows_chain())
 
 
 def enter(config: Config, state: State, data: DeviceData, key: PRNGKey) -> State:
@@ -383,6 +385,7 @@ ALGORITHM = Algorithm(
             "lagrange_threshold": 10.0,
             "multiplier_lr": 3e-4,
             "calibrated": True,
+            "max_backup": False,
             "backup_entropy": True,
             "alpha_lr": 1e-4,
             "actor_lr": 1e-4,

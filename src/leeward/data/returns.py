@@ -10,6 +10,15 @@ from leeward.data.sampling import DeviceData
 from leeward.errors import DataError
 
 
+def check_returns_known(rows_chain: bool) -> None:
+    """Raises DataError where next observations do not chain row to row: no return is known then."""
+    if not rows_chain:
+        raise DataError(
+            "the return after each transition is not known in data whose next observations do not "
+            "chain row to row: use data in order of time, or an algorithm without such returns"
+        )
+
+
 def return_to_go(
     data: DeviceData, discount: float | Float[Array, ""], repeat_last_reward: bool = False
 ) -> Float[Array, " T"]:
@@ -23,11 +32,7 @@ def return_to_go(
     Raises:
         DataError: next observations that do not chain row to row, so that no return is known.
     """
-    if data.next_observation is not None:
-        raise DataError(
-            "the return after each transition is not known in data whose next observations do not "
-            "chain row to row: use data in order of time, or an algorithm without such returns"
-        )
+    check_returns_known(data.next_observation is None)
     reward = data.reward[data.start]  # [T]
     goes_on = data.steps_left > 1
     if repeat_last_reward:
