@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from typing import Any, NamedTuple
 
@@ -43,6 +44,9 @@ class Group(NamedTuple):
     updates: int
     together: int
     """Seeds that trained in one program."""
+    env: str
+    settings: str
+    """As JSON."""
     lines: list[dict[str, Any]]
 
     @property
@@ -66,23 +70,24 @@ class Score(NamedTuple):
 
 
 def make_table(lines: list[dict[str, Any]]) -> str:
-    """A Markdown section for every data set in the rows."""
+    """A Markdown section for every data set and environment in the rows."""
     sections = []
-    for data in sorted({line["data"] for line in lines}):
-        own = [line for line in lines if line["data"] == data]
-        sections += [f"## {data}, {own[0]['env']}", "", HEADER]
-        groups = group(own)
-        sections += [render(row, leeward_like(row, groups)) for row in groups]
-        sections += ["", notes(own), "", *settings_of(own), "", where(own), ""]
+    for data, env in sorted({(line["data"], line["env"]) for line in lines}):
+        own = [line for line in lines if (line["data"], line["env"]) == (data, env)]
+        sections += [f"## {data}, {env}", "", HEADER]
+        groups, names = group(own), names_of(own)
+        sections += [render(row, leeward_like(row, groups), names) for row in groups]
+        sections += ["", notes(own), "", *settings_of(names), "", where(own), ""]
     return "\n".join(sections)
 
 
 def group(lines: list[dict[str, Any]]) -> list[Group]:
-    """Rows with the same algorithm, library, updates and seeds together, in the order above."""
-    found: dict[tuple[str, str, int, int], Group] = {}
+    """Rows that are alike but for their seeds, in the order above."""
+    found: dict[tuple[Any, ...], Group] = {}
     for line in lines:
-        key = (line["algorithm"], line["library"], line["updates"], len(line["seeds"]))
-        found.setdefault(key, Group(*key, [])).lines.append(line)
+        what, seeds = (line["algorithm"], line["library"], line["updates"]), len(line["seeds"])
+        key = (*what, seeds, line["env"], text_of(line["settings"]))
+        found.setdefault(key, Group(*key, lines=[])).lines.append(line)
     algorithms, libraries = list(NAMES), list(LIBRARY_NAMES)
     return sorted(
         found.values(),
@@ -90,22 +95,35 @@ def group(lines: list[dict[str, Any]]) -> list[Group]:
     )
 
 
+def text_of(settings: dict[str, Any]) -> str:
+    """Settings as JSON, the same for the same settings in any order."""
+    return json.dumps(settings, sort_keys=True)
+
+
+def names_of(lines: list[dict[str, Any]]) -> dict[tuple[str, str], str]:
+    """(algorithm, settings) → its name, numbered where an algorithm has several settings."""
+    found: dict[str, dict[str, None]] = {name: {} for name in NAMES}
+    for line in lines:
+        found[line["algorithm"]][text_of(line["settings"])] = None
+    return {
+        (algorithm, text): NAMES[algorithm] + (f" ({number})" if len(texts) > 1 else "")
+        for algorithm, texts in found.items()
+        for number, text in enumerate(texts, 1)
+    }
+
+
 def leeward_like(row: Group, groups: list[Group]) -> Group | None:
-    """Leeward's row of the same algorithm and updates, the one with most seeds; None for itself."""
-    same = [
-        other
-        for other in groups
-        if other.library == "leeward"
-        and (other.algorithm, other.updates) == (row.algorithm, row.updates)
-    ]
-    if row.library == "leeward" or not same:
+    """Leeward's row that differs in seeds alone, the one with most; None for itself."""
+    if row.library == "leeward":
         return None
-    return max(same, key=lambda other: other.together)
+    like = row._replace(library="leeward", together=0, lines=[])
+    same = [other for other in groups if other._replace(together=0, lines=[]) == like]
+    return max(same, key=lambda other: other.together, default=None)
 
 
 def score(row: Group) -> Score:
     """The mean normalized score and its 95 % bootstrap interval."""
-    random, expert = REFERENCE_RETURNS[row.lines[0]["env"]]
+    random, expert = REFERENCE_RETURNS[row.env]
     returns = np.array([seed for line in row.lines for seed in line["returns"]])  # [N, K]
     scores = 100 * (returns - random) / (expert - random)
     generator = np.random.default_rng(0)
@@ -121,7 +139,7 @@ def score(row: Group) -> Score:
     return Score(float(scores.mean()), float(low), float(high), over)
 
 
-def render(row: Group, leeward: Group | None) -> str:
+def render(row: Group, leeward: Group | None, names: dict[tuple[str, str], str]) -> str:
     """One line of the table."""
     own = score(row)
     verdict, ratio = "", ""
@@ -134,7 +152,7 @@ def render(row: Group, leeward: Group | None) -> str:
         statistics.median(line["first_update_seconds"][i] for line in row.lines) for i in (0, 1)
     )
     cells = (
-        NAMES[row.algorithm],
+        names[row.algorithm, row.settings],
         LIBRARY_NAMES[row.library],
         f"{row.updates:,}",
         f"{row.seeds}" + (" together" if row.together > 1 else ""),
@@ -164,14 +182,11 @@ def notes(lines: list[dict[str, Any]]) -> str:
     return NOTES.format(episodes=" or ".join(map(str, episodes)), busy=busy)
 
 
-def settings_of(lines: list[dict[str, Any]]) -> list[str]:
-    """A line of settings for every algorithm."""
-    found = {}
-    for line in lines:
-        text = ", ".join(f"{name} {value}" for name, value in line["settings"].items())
-        found.setdefault(line["algorithm"], set()).add(text)
+def settings_of(names: dict[tuple[str, str], str]) -> list[str]:
+    """A line of settings for every name."""
     return [
-        f"- {NAMES[name]}: {'; or '.join(sorted(found[name]))}" for name in NAMES if name in found
+        f"- {name}: " + ", ".join(f"{n} {value}" for n, value in json.loads(text).items())
+        for (_, text), name in names.items()
     ]
 
 

@@ -272,6 +272,43 @@ def test_the_table_compares_every_peer_with_leeward(
     assert "Measured on Some CPU, 2 cores; 2027-01-02. Leeward: python 3.11.7" in text
 
 
+def test_lines_of_other_settings_or_environments_are_rows_of_their_own(
+    compare_table: ModuleType,
+) -> None:
+    """Old and new lines in one file are neither pooled nor compared with each other."""
+    old, new = {"batch_size": 64, "lr": 0.1}, {"lr": 0.1, "batch_size": 256}
+    lines = [
+        line("torch", "iql", [0], settings=old, updates_per_second=100.0),
+        line("torch", "iql", [1], settings=dict(reversed(old.items())), updates_per_second=100.0),
+        line("torch", "iql", [0], settings=new, updates_per_second=50.0),
+        line("leeward", "iql", [0, 1], settings=new, updates_per_second=300.0),
+        line("leeward", "td3_bc", [0, 1]),
+        line("leeward", "iql", [0, 1], settings=old, env="HalfCheetah-v4"),
+    ]
+    groups = compare_table.group(lines)
+    assert [(g.library, g.algorithm, g.env, g.seeds) for g in groups] == [
+        ("leeward", "td3_bc", "Hopper-v4", 2),
+        ("leeward", "iql", "Hopper-v4", 2),
+        ("leeward", "iql", "HalfCheetah-v4", 2),
+        ("torch", "iql", "Hopper-v4", 2),
+        ("torch", "iql", "Hopper-v4", 1),
+    ]
+    like = [compare_table.leeward_like(row, groups) for row in groups]
+    assert like == [None, None, None, None, groups[1]]
+    text = compare_table.make_table(lines)
+    assert [row.split(" | ")[:4] for row in text.splitlines() if "| PyTorch" in row] == [
+        ["| IQL (1)", "PyTorch, CORL style", "30,000", "2"],
+        ["| IQL (2)", "PyTorch, CORL style", "30,000", "1"],
+    ]
+    assert text.index("## hopper, HalfCheetah-v4") < text.index("## hopper, Hopper-v4")
+    for settings in (
+        "- TD3+BC: batch_size 256",
+        "- IQL (1): batch_size 64, lr 0.1",
+        "- IQL (2): batch_size 256, lr 0.1",
+    ):
+        assert settings in text
+
+
 def test_a_table_without_rows_says_so(
     compare: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
