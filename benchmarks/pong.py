@@ -116,7 +116,7 @@ def train(
         data,
         env=ENV,
         seeds=options.seeds,
-        preset=PRESET if row is not IQL else None,
+        preset=preset_of(row),
         run_dir=directory,
         steps=options.steps,
         log_every=max(1, min(500, options.steps // 4)),
@@ -129,6 +129,11 @@ def train(
         **row.settings,
     )
     return run, time.monotonic() - begun
+
+
+def preset_of(row: Row) -> str | None:
+    """Whose settings the row starts from."""
+    return None if row is IQL else PRESET
 
 
 def key_of(row: Row, data: leeward.Dataset, options: argparse.Namespace) -> dict[str, Any]:
@@ -152,6 +157,7 @@ def result(
     rates = [line[name] for line in run.metrics()[len(run.table) :] if line.get(name)]
     return {
         "algorithm": run.algorithm,
+        "preset": preset_of(row),
         "returns": [line["returns"] for line in last],
         "updates_per_second": float(np.median(rates)) if rates else None,
         "seconds": seconds,

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from leeward.algorithms import ALGORITHMS
 from leeward.data.registry import normalized_score
 
-RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+RESULTS = BENCHMARKS / "results"
 EVERYWHERE = ("--steps", "--seeds", "--eval-every", "--eval-episodes")
 """Flags of a command that a row's other columns say."""
+LATER = "not recorded yet"
 SPEEDS = ("bc", "td3-bc", "iql", "fisher-brc", "bcq", "cql")
 """Rows of speed.jsonl that are compared, so all must be of one run."""
 
@@ -58,7 +60,13 @@ def number(value: float) -> str:
 
 def rows(results: Path = RESULTS) -> list[Row]:
     """Everything recorded that says how good policies are."""
-    return [*_learning(results), *_cartpole(results), *_compare(results), *_fmr(results)]
+    return [
+        *_learning(results),
+        *_cartpole(results),
+        *_pong(results),
+        *_compare(results),
+        *_fmr(results),
+    ]
 
 
 def row_named(name: str) -> Row:
@@ -67,6 +75,33 @@ def row_named(name: str) -> Row:
     if name not in found:
         raise SystemExit(f"no measured row '{name}': there are {', '.join(found)}")
     return found[name]
+
+
+def text_of(name: str) -> str:
+    """The numbers of the row of that name, where its benchmark is recorded."""
+    return row_named(name).text if _is_recorded(name) else LATER
+
+
+def beside_of(name: str) -> str:
+    """The data's number beside that row, likewise."""
+    return number(row_named(name).beside or 0.0) if _is_recorded(name) else LATER
+
+
+def _is_recorded(name: str) -> bool:
+    """False where the row is of a benchmark, named before the hyphen, that has no results yet."""
+    benchmark = name.partition("-")[0]
+    planned = (BENCHMARKS / f"{benchmark}.py").is_file()
+    return not planned or bool(_lines(RESULTS / f"{benchmark}.jsonl"))
+
+
+def recorded(name: str, results: Path = RESULTS) -> str:
+    """The table that a benchmark wrote, or how to make it where it is yet to be recorded."""
+    if not (BENCHMARKS / f"{name}.py").is_file():
+        raise SystemExit(f"no benchmark '{name}': there is no benchmarks/{name}.py")
+    path = results / f"{name}.md"
+    if not path.is_file():
+        return f"Not recorded yet: `python benchmarks/{name}.py` writes this table.\n"
+    return path.read_text(encoding="utf-8")
 
 
 def speed(name: str, results: Path = RESULTS) -> float:
@@ -142,12 +177,10 @@ def _cartpole(results: Path) -> list[Row]:
     """Rows of benchmarks/cartpole.py."""
     return [
         Row(
-            name=f"cartpole-{line['algorithm'].replace('_', '-')}",
+            name=f"cartpole-{_slug(line['row'])}",
             algorithm=line["algorithm"],
             data="cartpole",
-            settings=_flags(line["settings"])
-            if "settings" in line
-            else "those of `benchmarks/cartpole.py`",
+            settings=_flags(line["settings"]),
             updates=line["steps"],
             quantity="return",
             values=tuple(line["returns"]),
@@ -155,8 +188,33 @@ def _cartpole(results: Path) -> list[Row]:
             file="cartpole.jsonl",
         )
         for line in _lines(results / "cartpole.jsonl")
-        if line["algorithm"] in ALGORITHMS
     ]
+
+
+def _pong(results: Path) -> list[Row]:
+    """Rows of benchmarks/pong.py."""
+    found = []
+    for line in _lines(results / "pong.jsonl"):
+        preset = {} if line["preset"] is None else {"preset": line["preset"]}
+        found.append(
+            Row(
+                name=f"pong-{_slug(line['row'])}",
+                algorithm=line["algorithm"],
+                data=line["data"],
+                settings=_flags(preset | line["settings"]),
+                updates=line["steps"],
+                quantity="return",
+                values=tuple(np.asarray(line["returns"]).mean(axis=1).tolist()),
+                beside=line["data_return"],
+                file="pong.jsonl",
+            )
+        )
+    return found
+
+
+def _slug(name: str) -> str:
+    """A row's name in small letters, digits and hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def _compare(results: Path) -> list[Row]:

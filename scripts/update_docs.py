@@ -162,12 +162,12 @@ BLOCKS = {
     "flags": lambda name: table(OPTIONS[name]),
     "published": lambda name: PUBLISHED[name](),
     "results": results_table,
-    "recorded": lambda name: (measured.RESULTS / f"{name}.md").read_text(encoding="utf-8"),
+    "recorded": measured.recorded,
     "gallery": lambda name: gallery.markdown(),
 }
 NUMBERS = {
-    "measured": lambda name: measured.row_named(name).text,
-    "beside": lambda name: measured.number(measured.row_named(name).beside or 0.0),
+    "measured": measured.text_of,
+    "beside": measured.beside_of,
     "speed": lambda name: f"{measured.speed(name):.0f}",
     "published-score": lambda name: measured.number(scores.find(name).mean),
 }

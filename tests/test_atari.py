@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ import pytest
 import leeward
 from leeward import atari, cli
 from leeward.algorithms import qrdqn
-from leeward.collect import CollectOptions, collect
+from leeward.collect import EPISODES_OF, CollectOptions, collect
 from leeward.copies import make_copies
 from leeward.data.registry import normalized_score
 from leeward.data.sampling import fit_scaling, gather, to_device
+from leeward.data.screens import area_weights, gray_frames
 from leeward.environments import environment_spec, make_environment, with_sticky_actions
 from leeward.errors import SimulationError
-from leeward.evaluate import Evaluator
+from leeward.evaluate import Evaluator, episode_seed
 from leeward.policy import Policy, PolicyStack, TrainedRun, save_policy
 from leeward.types import Discrete
 
@@ -164,31 +166,96 @@ def test_a_new_episode_of_one_copy_is_the_same_beside_any_other() -> None:
 
 
 def test_collected_frames_make_the_game_s_observations(tmp_path: Path) -> None:
-    """Every frame is stored once; stacks by index equal those of the game, bit for bit."""
-    options = CollectOptions(policy="random", transitions=600, seed=4)
-    (one,) = collect(PONG, tmp_path / "pong.hdf5", options)
+    """Over whole games: frames are stored once; stacks by index equal the game's, bit for bit."""
+    count = 700
+    options = CollectOptions(policy="random", transitions=count, seed=4)
+    (one,) = collect(BREAKOUT, tmp_path / "breakout.hdf5", options)
     data = leeward.load_dataset(one.path)
     assert data.frame_stack == 4
-    assert data.observation.shape[1:] == (84, 84)
-    assert data.transitions == 600
-    assert data.metadata["env"] == PONG
-    assert data.action_space == Discrete(6)
+    assert data.observation.shape == (count + data.episodes, 84, 84)
+    assert data.transitions == count
+    assert data.metadata["env"] == BREAKOUT
+    assert data.action_space == Discrete(4)
     np.testing.assert_allclose(data.episode_returns(), one.returns)
     device = to_device(data, fit_scaling(data, True))
-    batch = gather(device, jax.numpy.arange(600), 0.99)
-    env = make_environment(PONG)
-    from leeward.collect import EPISODES_OF
-    from leeward.evaluate import episode_seed
+    batch = jax.tree.map(np.asarray, gather(device, jax.numpy.arange(count), 0.99))
+    env, row, whole = make_environment(BREAKOUT), 0, 0
+    for episode in range(data.episodes):
+        observation, _ = env.reset(seed=episode_seed(EPISODES_OF["random"], 4, episode))
+        ended = False
+        while not ended and row < count:
+            np.testing.assert_array_equal(batch.observation[row], observation)
+            observation, reward, ended, _, _ = env.step(int(batch.action[row]))
+            np.testing.assert_array_equal(batch.next_observation[row], observation)
+            assert (batch.reward[row], batch.termination[row]) == (reward, ended)
+            row += 1
+        whole += ended
+    assert row == count
+    assert whole >= 2
 
-    observation, _ = env.reset(seed=episode_seed(EPISODES_OF["random"], 4, 0))
-    for row in range(600):
-        np.testing.assert_array_equal(batch.observation[row], observation)
-        observation, reward, ended, _, _ = env.step(int(batch.action[row]))
-        np.testing.assert_array_equal(batch.next_observation[row], observation)
-        assert batch.reward[row] == reward
-        if ended:
-            assert batch.termination[row] == 1.0
-            break
+
+def area_resize(image: np.ndarray, size: tuple[int, int], interpolation: int) -> np.ndarray:
+    """OpenCV's INTER_AREA for smaller images: means over areas, rounded."""
+    assert (size, interpolation) == ((84, 84), cv2_stub.INTER_AREA)
+    down, across = (area_weights(length) for length in image.shape)
+    return np.rint(down @ image.astype(np.float32) @ across.T).astype(np.uint8)
+
+
+cv2_stub = types.SimpleNamespace(INTER_AREA=3, resize=area_resize)
+
+
+def test_frames_are_those_of_gymnasium_s_preprocessing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over a whole game. How many no-op steps it began with is found by its first frames."""
+    monkeypatch.setitem(sys.modules, "cv2", cv2_stub)
+    ours = make_environment(BREAKOUT)
+    ours.reset(seed=5)
+    theirs = gymnasium.wrappers.AtariPreprocessing(
+        gymnasium.make(BREAKOUT, disable_env_checker=True), noop_max=0
+    )
+    draw, actions = np.random.default_rng(0), []
+    played: list[tuple[np.ndarray, float, bool]] = []
+    while not played or not played[-1][2]:
+        actions.append(int(draw.integers(4)))
+        observation, reward, ended, _, _ = ours.step(actions[-1])
+        played.append((observation[3], reward, ended))
+    _begin_like(theirs, [frame for frame, _, _ in played[:5]], actions)
+    for action, (frame, reward, ended) in zip(actions, played, strict=True):
+        observation, other, over, _, _ = theirs.step(action)
+        assert (other, over) == (reward, ended)
+        if not over:  # their last frame is of an earlier step: the game ended within it
+            assert np.abs(observation.astype(int) - frame).max() <= 1
+    assert len(played) > 100
+
+
+def _begin_like(env: Any, frames: list[np.ndarray], actions: list[int]) -> None:
+    """Leaves the environment where a game began: after FIRE and as many no-op steps as fit."""
+    for steps in range(31):
+        before = [1, *[0] * steps]
+        _begin(env, before)
+        if all(
+            np.abs(env.step(action)[0].astype(int) - frame).max() <= 1
+            for frame, action in zip(frames, actions, strict=False)
+        ):
+            _begin(env, before)
+            return
+    pytest.fail("no number of no-op steps leads to these frames")
+
+
+def _begin(env: Any, before: list[int]) -> None:
+    env.reset(seed=0)
+    for action in before:
+        env.unwrapped.step(action)
+
+
+def test_screens_in_colors_become_the_game_s_frames() -> None:
+    """What is made of a Minari set's screens is what the game gives, but for rounding."""
+    made = gymnasium.make("ALE/Breakout-v5", disable_env_checker=True)
+    screen, _ = made.reset(seed=0)
+    gray = np.zeros(screen.shape[:2], np.uint8)
+    made.unwrapped.ale.getScreenGrayscale(gray)  # type: ignore[attr-defined]
+    small = area_resize(gray, (84, 84), cv2_stub.INTER_AREA)
+    assert np.abs(gray_frames(screen[None])[0].astype(int) - small).max() <= 1
+    made.close()
 
 
 @pytest.fixture(scope="module")
@@ -205,6 +272,34 @@ def policies() -> PolicyStack:
     state = qrdqn.init(config, data.spec, jax.random.key(0))
     scaling = fit_scaling(data, False)
     return Policy(qrdqn.ALGORITHM, config, data.spec, scaling, state.network, _run()).stack()
+
+
+def test_evaluations_have_the_game_s_own_rewards_and_some_random_actions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Evaluator(PONG) as games, Evaluator("CartPole-v1") as others:
+        (game,), (other,) = games.copies(1), others.copies(1)
+        assert isinstance(game, atari.RandomActions)
+        assert game._epsilon == atari.EVALUATION_EPSILON == 0.001
+        assert not isinstance(other, atari.RandomActions)
+    invaders = make_environment("SpaceInvadersNoFrameskip-v4")
+    invaders.reset(seed=0)
+    rewards = [float(invaders.step(1)[1]) for _ in range(150)]  # FIRE
+    assert max(rewards) >= 5.0
+
+
+@pytest.mark.parametrize("stickiness", [0.0, 1.0])
+def test_sticky_actions_repeat_the_one_before(stickiness: float) -> None:
+    """With a probability of 1 no other action than the first is ever taken."""
+
+    def frames(action: int) -> np.ndarray:
+        copies = atari.Copies(atari.Game("pong", stickiness), 1)
+        copies.reset([3], np.ones(1, bool))
+        found = np.stack([copies.step(np.array([action])).frame[0] for _ in range(20)])
+        copies.close()
+        return found
+
+    assert np.array_equal(frames(2), frames(3)) == (stickiness == 1.0)
 
 
 def test_a_policy_plays_whole_games(policies: PolicyStack) -> None:

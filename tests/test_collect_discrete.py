@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import leeward
+import small_environments  # noqa: F401 (registers LeewardTest/Line-v0)
 from collecting import LINE
 from leeward import cli, online_qrdqn
 from leeward.collect import CollectOptions, QRDQNOptions, collect
@@ -31,6 +32,7 @@ ONLINE = QRDQNOptions(
     hidden=(8,),
     quantiles=4,
     lr=1e-3,
+    adam_eps=1e-6,
     target_every=5,
     exploration_steps=100,
     eval_every=60,
@@ -66,6 +68,7 @@ def test_the_expert_s_data_read_back_whole(collected: Path) -> None:
     assert sorted(int(folder.name) for folder in policies.iterdir()) == [60, 120, 160]
     policy = load_policy(policies / "120")
     assert policy.algorithm.name == "qrdqn"
+    assert (policy.config.double, policy.config.adam_eps) == (True, ONLINE.adam_eps)
     rows = columns(collected / "cartpole-expert-v1.hdf5")
     step = kept["behavior"].split()[2]
     np.testing.assert_array_equal(
@@ -139,6 +142,7 @@ def test_a_share_of_actions_is_random(collected: Path, tmp_path: Path) -> None:
             {"random_steps": 0},
             "--random-steps must be 1 or more and less than --steps 160, got 0",
         ),
+        ({"adam_eps": 0.0}, "--adam-eps must be positive, got 0.0"),
         ({"hidden": ()}, "--hidden needs one positive size or more, such as --hidden 512"),
         ({"exploration_end": 1.5}, "--exploration-end must lie in [0, 1], got 1.5"),
         ({"buffer_size": 10}, "--buffer-size must be at least 44, got 10"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -91,3 +92,35 @@ def test_another_collection_begins_anew(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         collected(tmp_path / "one.hdf5", "one", stop=50)
     assert collected(tmp_path / "one.hdf5", "another") == list(range(55))
+
+
+class Large(gymnasium.Env[np.ndarray, Any]):
+    """Frames of 84 × 84 bytes in episodes of 100 steps."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (2, 84, 84), np.uint8)
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, Any]:
+        self._step = 0
+        return np.zeros((2, 84, 84), np.uint8), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self._step += 1
+        return np.full((2, 84, 84), self._step, np.uint8), 0.0, self._step == 100, False, {}
+
+
+def test_rows_that_were_written_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collect_frames, "BLOCK", 64)
+    monkeypatch.setattr(collect_frames, "CHECKPOINT", 1_000)
+    count, path = 2_400, tmp_path / "large.hdf5"
+    tracemalloc.start()
+    try:
+        part = Part(random_behavior(ACTIONS, 5), count, 3)
+        write_frames(path, Large, [part], 0, lambda r: {"returns": r}, lambda rows: None)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < count * 84 * 84 / 3
+    assert columns(path)["recorded"].sum() == count

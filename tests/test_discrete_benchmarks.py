@@ -114,6 +114,7 @@ def test_pong_s_rows_are_not_made_twice_and_stop_at_the_budget(
     assert made == [("IL", None), ("CRR", None)]
     lines = [json.loads(line) for line in (tmp_path / "pong.jsonl").read_text().splitlines()]
     assert [line["published"] for line in lines] == [20.0, -21.0]
+    assert [line["preset"] for line in lines] == ["tianshou", "tianshou"]
     assert lines[0]["updates_per_second"] == 35.0  # without the first, which compiles
     assert (tmp_path / "pong.md").read_text().splitlines()[2:5] == [
         "| the data (small, 6 transitions) | | | 0.5 | | 60.1 | 6.8 | | |",

@@ -36,7 +36,7 @@ def write_lines(path: Path, *lines: dict[str, Any]) -> None:
 
 def test_figures_are_up_to_date(gallery: ModuleType) -> None:
     stale = []
-    for picture in gallery.PICTURES:
+    for picture in gallery.pictures():
         path = DOCS / "gallery" / f"{picture.name}.svg"
         wanted = f"<!-- drawn from {gallery.fingerprint(picture)} -->"
         if not path.is_file() or wanted not in path.read_text("utf-8"):
@@ -46,11 +46,27 @@ def test_figures_are_up_to_date(gallery: ModuleType) -> None:
 
 def test_no_figure_is_left_over_and_all_are_small(gallery: ModuleType) -> None:
     files = sorted((DOCS / "gallery").iterdir())
-    assert [file.stem for file in files] == sorted(p.name for p in gallery.PICTURES)
+    assert [file.stem for file in files] == sorted(p.name for p in gallery.pictures())
     assert sum(file.stat().st_size for file in files) < 600_000
 
 
+@pytest.fixture
+def cartpole(measured: ModuleType, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
+    """Rows of CartPole beside the recorded ones, whatever is recorded of it."""
+    others = [row for row in measured.rows() if row.file != "cartpole.jsonl"]
+    made = [
+        measured.Row(f"cartpole-{name}", f"discrete_{name}", "cartpole", "", 6_000, "return",
+                     (value, value + 1.5), 125.8, "cartpole.jsonl")
+        for name, value in (("bc", 278.0), ("bcq", 188.0), ("cql", 133.0), ("crr", 90.0),
+                            ("iql", 318.0))
+    ]  # fmt: skip
+    monkeypatch.setattr(measured, "rows", lambda results=None: [*others, *made])
+    return tuple(made)
+
+
+@pytest.mark.usefixtures("cartpole")
 def test_a_figure_shows_its_rows_and_says_what_it_was_drawn_from(gallery: ModuleType) -> None:
+    assert gallery.pictures() == (*gallery.CURVES, gallery.CARTPOLE)
     for picture in (gallery.CURVES[0], gallery.CARTPOLE):
         svg = gallery.draw(picture)
         assert f"<!-- drawn from {gallery.fingerprint(picture)} -->\n<svg" in svg
@@ -59,11 +75,20 @@ def test_a_figure_shows_its_rows_and_says_what_it_was_drawn_from(gallery: Module
         assert picture.title in svg
 
 
+@pytest.mark.usefixtures("cartpole")
 def test_the_text_for_those_who_hear_it_has_the_numbers(gallery: ModuleType) -> None:
     text = gallery.alternative(gallery.CARTPOLE)
-    row = gallery.measured.row_named("cartpole-discrete-iql")
-    assert f"IQL ends at {row.text} after {row.updates:,} updates" in text
-    assert text.endswith(f"; the data's mean is {gallery.measured.number(row.beside)}.")
+    assert "; IQL ends at 318.0, 319.5 after 6,000 updates" in text
+    assert text.endswith("; the data's mean is 125.8.")
+
+
+def test_a_figure_whose_rows_are_not_recorded_is_left_out(
+    gallery: ModuleType, measured: ModuleType, cartpole: tuple[Any, ...], monkeypatch: Any
+) -> None:
+    found = [row for row in measured.rows() if row is not cartpole[0]]
+    monkeypatch.setattr(measured, "rows", lambda results=None: found)
+    assert gallery.pictures() == gallery.CURVES
+    assert "CartPole" not in gallery.markdown()
 
 
 # --- Rows ---
@@ -114,6 +139,42 @@ def test_rows_of_searches_over_settings_are_left_out(measured: ModuleType, tmp_p
     assert (row.quantity, row.text) == ("return", "−2.0, −4.0")
     write_lines(tmp_path / "fmr.jsonl", line | {"runs": [{}] * 4})
     assert measured.rows(tmp_path) == []
+
+
+def test_rows_of_discrete_benchmarks_have_names_of_their_own(
+    measured: ModuleType, tmp_path: Path
+) -> None:
+    shared = {"steps": 9, "settings": {"lr": 0.1}}
+    line = shared | {"data_mean_return": 1.0, "returns": [2.0, 4.0], "algorithm": "discrete_bc"}
+    write_lines(tmp_path / "cartpole.jsonl", line | {"row": "bc"}, line | {"row": "bc, best 10 %"})
+    line = shared | {"data": "pong", "data_return": -3.0, "returns": [[20.0, 18.0], [-21.0, 0.0]]}
+    line |= {"algorithm": "discrete_crr", "row": "CRR+CQL"}
+    other = line | {"row": "IQL", "preset": None}
+    write_lines(tmp_path / "pong.jsonl", line | {"preset": "tianshou"}, other)
+    found = {row.name: row for row in measured.rows(tmp_path)}
+    assert list(found) == ["cartpole-bc", "cartpole-bc-best-10", "pong-crr-cql", "pong-iql"]
+    assert found["cartpole-bc"].text == "2.0, 4.0"
+    pong = found["pong-crr-cql"]
+    assert (pong.values, pong.beside, pong.algorithm) == ((19.0, -10.5), -3.0, "discrete_crr")
+    assert pong.settings == "--preset tianshou --lr 0.1"
+    assert found["pong-iql"].settings == "--lr 0.1"
+
+
+def test_a_benchmark_without_results_is_named_in_place_of_its_table(
+    measured: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "Not recorded yet: `python benchmarks/pong.py` writes this table.\n"
+    assert measured.recorded("pong", tmp_path) == text
+    (tmp_path / "pong.md").write_text("| a |\n")
+    assert measured.recorded("pong", tmp_path) == "| a |\n"
+    with pytest.raises(SystemExit, match=r"no benchmark 'pung': there is no benchmarks/pung\.py"):
+        measured.recorded("pung", tmp_path)
+    monkeypatch.setattr(measured, "RESULTS", tmp_path)
+    assert measured.text_of("pong-il") == measured.beside_of("pong-il") == "not recorded yet"
+    write_lines(tmp_path / "pong.jsonl", {})
+    monkeypatch.setattr(measured, "rows", lambda results=None: [])
+    with pytest.raises(SystemExit, match="no measured row 'pong-il'"):
+        measured.text_of("pong-il")
 
 
 def test_speeds_are_of_the_last_run_that_measured_all(measured: ModuleType, tmp_path: Path) -> None:

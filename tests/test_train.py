@@ -265,8 +265,10 @@ def test_eager_training_equals_compiled_training(
         np.testing.assert_allclose(value, weights(eager)[name], rtol=1e-4, atol=1e-6)
 
 
-def test_best_fraction_trains_on_the_best_episodes_only(
+def test_best_fraction_trains_on_the_best_episodes_only_and_notes_are_told(
     tmp_path: Path, continuous_dataset: Dataset
 ) -> None:
-    run = train(tmp_path / "run", continuous_dataset, algorithm="bc", best_fraction=0.1)
+    data = continuous_dataset.with_metadata(notes=["episodes were guessed"])
+    run = train(tmp_path / "run", data, algorithm="bc", best_fraction=0.1)
     assert leeward.Run(run).config["data"]["transitions"] < 4 * 15
+    assert "note: episodes were guessed\n" in (run / "log.txt").read_text()

@@ -13,7 +13,7 @@ import pytest
 import leeward
 from leeward import checkpoint
 from leeward.data.dataset import Dataset
-from leeward.errors import CheckpointError, ConfigError, DataError, LeewardError
+from leeward.errors import CheckpointError, ConfigError, DataError, LeewardError, SpecError
 from training import lines, train
 
 
@@ -112,6 +112,23 @@ def test_a_discrete_data_set_names_the_algorithms_that_fit(
         "td3-bc needs continuous actions, but those of small-discrete are discrete: try bc, bcq, "
         "cql, crr, dqn, fmr, iql, qrdqn"
     )
+
+
+def test_images_of_another_type_are_refused_with_the_data_s_name(tmp_path: Path) -> None:
+    frames = Dataset.from_arrays(
+        np.zeros((4, 4, 40, 40), np.float32),
+        np.zeros(4, int),
+        np.zeros(4),
+        np.zeros(4, bool),
+        metadata={"name": "frames"},
+    )
+    with pytest.raises(SpecError) as error:
+        train(tmp_path / "run", frames, algorithm="bc")
+    assert str(error.value) == (
+        "frames: observations of shape (4, 40, 40) and type float32 are neither vectors nor images "
+        "of bytes: store images as uint8 (0 to 255), and flatten all else"
+    )
+    assert not (tmp_path / "run").exists()
 
 
 NO_RETURNS = (

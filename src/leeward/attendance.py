@@ -34,6 +34,8 @@ def attendance(
         recorder = stack.enter_context(
             contextlib.closing(Recorder(job, directory, view, on_metrics))
         )
+        for note in job.dataset.metadata.get("notes", ()):
+            view.event(f"note: {note}")
         appraiser = make_appraiser(job)
         if appraiser is not None:
             stack.enter_context(contextlib.closing(appraiser))

@@ -40,14 +40,19 @@ def describe(
             "hash": job.dataset_hash,
             "transitions": job.dataset.transitions,
             "episodes": job.dataset.episodes,
-            "return_mean": job.dataset.metadata.get(
-                "raw_return_mean", float(job.dataset.episode_returns().mean())
-            ),
+            "return_mean": _return_mean(job.dataset),
             "notes": list(job.dataset.metadata.get("notes", [])),
             "findings": [found.to_json() for found in report.findings],
         },
         "versions": versions(),
     }
+
+
+def _return_mean(dataset: Dataset) -> float | None:
+    """Of the rewards as logged; None where these do not tell what episodes returned."""
+    if dataset.clipped_rewards:
+        return None
+    return dataset.metadata.get("raw_return_mean", dataset.return_mean)
 
 
 def versions() -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,8 @@ from leeward.types import Box, Discrete, Spec
 
 EnvironmentSource = str | Callable[..., gymnasium.Env]
 """A Gymnasium id ("Hopper-v4", "my_package:MyEnv-v0"), or a callable that makes an environment.
+
+Arguments may stand behind an id, as JSON: 'CartPole-v1?{"sutton_barto_reward": true}'.
 
 A callable is also how an environment is changed for evaluation: it may return a wrapped one, such
 as one whose first state or actions are disturbed. All that is random in it should come from the
@@ -168,7 +171,7 @@ def check_matches(spec: Spec, metadata: Mapping[str, Any], environment: Environm
     """
     name = str(metadata.get("name", "the data"))
     recorded = metadata.get("env")
-    own = ":" in environment.id
+    own = ":" in environment.id.partition("?")[0]
     if recorded is not None and not own and _task(str(recorded)) != _task(environment.id):
         raise SpecError(
             f"{name} was recorded in {recorded}, not in {environment.id}: use --env {recorded}, "
@@ -208,6 +211,7 @@ def _actions(space: Box | Discrete) -> str:
 
 def _task(name: str) -> str:
     """An id without module, version and Atari's variants, to compare tasks."""
+    name = name.partition("?")[0]
     match = _ID.match(name.rpartition(":")[2])
     return (match["task"] if match else name).lower()
 
@@ -244,7 +248,29 @@ def _kind(space: gymnasium.Space[Any]) -> str:
     return _KINDS.get(name, name.lower())
 
 
+def split_arguments(name: str) -> tuple[str, dict[str, Any]]:
+    """(id, arguments) of an environment that is named with those it is made with.
+
+    Raises:
+        SimulationError: what stands behind the id is no JSON object.
+    """
+    identity, mark, text = name.partition("?")
+    if not mark:
+        return name, {}
+    try:
+        arguments = json.loads(text)
+    except ValueError:
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise SimulationError(
+            f"environment {name}: behind '?' there must be arguments as one JSON object, such as "
+            '{"frame_skip": 2}'
+        )
+    return identity, arguments
+
+
 def _make_by_id(name: str, render_mode: str | None) -> gymnasium.Env[Any, Any]:
+    name, arguments = split_arguments(name)
     module = name.rpartition(":")[0]
     _import_plugin(name)
     try:
@@ -257,11 +283,12 @@ def _make_by_id(name: str, render_mode: str | None) -> gymnasium.Env[Any, Any]:
         ) from error
     try:
         game = atari.find_game(name)
-        if game is not None:
+        if game is not None and not arguments:
             return atari.AtariGame(game, render_mode)
         with _without_version_warnings():
             # Shapes and numbers are checked where episodes run, at less cost in every step.
-            return gymnasium.make(name, disable_env_checker=True, **_render_argument(render_mode))
+            arguments |= _render_argument(render_mode)
+            return gymnasium.make(name, disable_env_checker=True, **arguments)
     except LeewardError:
         raise
     except Exception as error:  # an environment's own code may raise anything

@@ -61,8 +61,12 @@ class QRDQNOptions:
     """Hidden sizes, behind the convolutions where observations are images."""
     quantiles: int = 200
     """Quantiles of every action's return."""
+    double: bool = True
+    """Choose the next action by the online network, not by the target as the paper does."""
     lr: float = 1e-4
-    """Adam rate."""
+    """Adam rate (the paper: 5e-5)."""
+    adam_eps: float = 1e-8
+    """Adam's epsilon (the paper: 0.0003125)."""
     discount: float = 0.99
     """Discount of future rewards."""
     n_step: int = 3
@@ -105,8 +109,10 @@ def check_qrdqn(options: QRDQNOptions) -> None:
         )
     if not options.hidden or min(options.hidden) < 1:
         raise ConfigError("--hidden needs one positive size or more, such as --hidden 512")
-    if options.lr <= 0.0:
-        raise ConfigError(f"--lr must be positive, got {options.lr}")
+    for name in ("lr", "adam_eps"):
+        if getattr(options, name) <= 0.0:
+            flag = name.replace("_", "-")
+            raise ConfigError(f"--{flag} must be positive, got {getattr(options, name)}")
     if not 0.0 <= options.discount < 1.0:
         raise ConfigError(f"--discount must lie in [0, 1), got {options.discount}")
     for name in ("exploration_start", "exploration_end"):
@@ -174,7 +180,9 @@ class DiscreteTraining:
             batch_size=options.batch_size,
             hidden=options.hidden,
             quantiles=options.quantiles,
+            double=options.double,
             lr=options.lr,
+            adam_eps=options.adam_eps,
             discount=options.discount,
             target_every=options.target_every,
         )
@@ -300,7 +308,7 @@ class DiscreteTraining:
         record_evaluation(
             self.directory, self.evaluator, self.policies(step), self.metrics, self.log, self.view
         )
-        self.position.log_size = self.log.size()
+        self.position.log_size = self.log.settle()
 
     def _save(self) -> None:
         arrays = {"state": self.state, "ring": self.ring.arrays()}

@@ -270,10 +270,11 @@ def _notes(plan: Plan, run: Run) -> tuple[str, ...]:
     notes += plan.differs
     if made is not None:
         mean = "not published" if made.mean_return is None else f"{made.mean_return:.1f}"
+        own = run.config["data"]["return_mean"]
         return (
             *notes,
             "learned from data made anew, not from the authors': the mean return of theirs is "
-            f"{mean}, of these {run.config['data']['return_mean']:.1f}",
+            f"{mean}, of these {'not known' if own is None else f'{own:.1f}'}",
         )
     notes.append(
         f"evaluated in {run.config['environment']} under MuJoCo {versions['mujoco']}, published "

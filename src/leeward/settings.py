@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+
 from leeward.config import float_fields, from_json
 from leeward.data.dataset import Dataset
-from leeward.errors import ConfigError, did_you_mean
+from leeward.errors import ConfigError, SpecError, did_you_mean
 from leeward.published import settings as published
 from leeward.types import Algorithm
 
@@ -111,3 +113,17 @@ def check_config(config: Any) -> None:
         least = 0 if field.name.endswith("_steps") or field.default == 0 else 1
         if whole and value < least:
             raise ConfigError(f"setting '{field.name}' must be at least {least}, got {value}")
+
+
+def check_networks(algorithm: Algorithm, config: Any, dataset: Dataset) -> None:
+    """Asks the networks whether they take the data's images, without making them.
+
+    Raises:
+        SpecError: they do not.
+    """
+    if len(dataset.spec.observation_shape) == 1:
+        return
+    try:
+        jax.eval_shape(lambda: algorithm.init(config, dataset.spec, jax.random.key(0)))
+    except SpecError as error:
+        raise SpecError(f"{dataset.metadata.get('name', 'the data')}: {error}") from error

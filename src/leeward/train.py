@@ -28,7 +28,7 @@ from leeward.forms import Location, fitting_form, read
 from leeward.job import Job
 from leeward.options import RunOptions, check_options, option_names
 from leeward.run import Run
-from leeward.settings import make_config, preset_settings
+from leeward.settings import check_networks, make_config, preset_settings
 from leeward.streaming import check_streams
 from leeward.types import Algorithm, Box
 
@@ -351,8 +351,7 @@ def make_job(
         dataset, options.reward_transform, options.reward_scale, options.reward_shift
     )
     check_sampling(dataset, config.sampling, config.batch_size, getattr(config, "n_step", 1))
-    if len(dataset.spec.observation_shape) != 1:  # networks say which images they take
-        jax.eval_shape(lambda: algorithm.init(config, dataset.spec, jax.random.key(0)))
+    check_networks(algorithm, config, dataset)
     swept = swept or {}
     combinations: list[Mapping[str, float]] = [
         dict(zip(swept, values, strict=True)) for values in itertools.product(*swept.values())

@@ -77,7 +77,7 @@ def watch(
     """
     env = environment_of(policy, env)
     if video is None and not has_display():
-        name = environment_id(env).rpartition(":")[2]
+        name = environment_id(env).partition("?")[0].rpartition(":")[2]
         video = "".join(c if c.isalnum() or c in "-_." else "-" for c in name) + ".mp4"
     if video is None:
         return _in_a_window(policy, env, episodes, seed)

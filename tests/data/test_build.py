@@ -272,7 +272,8 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "large action": (
         {"action": np.array([0, 1, 3, 0])},
         {"action_count": 3},
-        "d: discrete action 3 at row 2 is not below 3, the number of actions",
+        "d: discrete action 3 at row 2 is not below 3, the number of actions: name the environment "
+        "that it comes from (--env), or correct the action_count that is given",
     ),
     "reward shape": (
         {"reward": np.zeros((4, 2))},

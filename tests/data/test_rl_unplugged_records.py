@@ -60,6 +60,7 @@ SQUARE = np.zeros((84, 84), np.uint8)
     [
         ({"a_t": integer_feature(4)}, "action a_t is 4, the game's are 0 to 3"),
         ({"a_t": integer_feature(-1)}, "action a_t is -1, the game's are 0 to 3"),
+        ({"a_tp1": integer_feature(9)}, "action a_tp1 is 9, the game's are 0 to 3"),
         ({"r_t": float_feature(np.nan)}, "reward r_t is nan"),
         ({"d_t": float_feature(1.5)}, "discount d_t is 1.5, not between 0 and 1"),
         ({"d_t": integer_feature(1)}, "feature d_t is no float_list"),
@@ -94,6 +95,11 @@ def test_any_action_passes_where_the_game_is_not_known(step: Step) -> None:
     with pytest.raises(DataError) as error:
         parse_record(example(step._replace(a_t=-2)), None)
     assert str(error.value) == "action a_t is -2, the game's are 0"
+
+
+def test_no_action_follows_the_end_of_the_task(step: Step) -> None:
+    ended = step._replace(d_t=0.0, a_tp1=-1)
+    assert parse_record(example(ended), 4).next_action == -1
 
 
 def test_what_is_no_example_is_refused() -> None:

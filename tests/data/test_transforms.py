@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,20 @@ def test_signs_are_all_that_is_left_of_rewards() -> None:
     np.testing.assert_array_equal(changed.reward, [2, 2, 2, -2])
     assert changed.metadata["raw_return_mean"] == data.episode_returns().mean()
     assert changed.metadata["notes"][-1] == "rewards transformed: their sign alone, times 2 in all"
+
+
+def test_large_rewards_of_frames_are_noted() -> None:
+    data = two_episodes(second=-7.0)
+    assert reward_transform(data) is data
+    frames = data.with_metadata(frame_stack=4)
+    note = (
+        "rewards of up to 7 are learned from as they are: --reward-transform sign clips them to "
+        "−1, 0 or 1, as is usual for Atari"
+    )
+    assert reward_transform(frames).metadata["notes"] == [*data.metadata["notes"], note]
+    assert note not in reward_transform(frames, "sign").metadata["notes"]
+    clipped = dataclasses.replace(frames, reward=np.sign(frames.reward))
+    assert reward_transform(clipped) is clipped
 
 
 def test_scale_and_shift_come_after_the_range() -> None:

@@ -105,7 +105,7 @@ def test_networks_take_any_leading_axes(key: PRNGKey) -> None:
         (
             image_spec(4, 84, 84, dtype="float32"),
             "observations of shape (4, 84, 84) and type float32 are neither vectors nor images of "
-            "bytes (uint8): flatten them",
+            "bytes: store images as uint8 (0 to 255), and flatten all else",
         ),
         (
             image_spec(10, 10, 4),

@@ -116,10 +116,10 @@ def _convert_one(
     if options.fix:
         dataset = _repaired(dataset, options, data, console)
     write_file(target, dataset, options.layout)
-    returns = dataset.episode_returns()
+    mean = dataset.return_mean
     console.print(
-        f"{target}: {dataset.transitions:,} transitions in {len(returns):,} episodes, mean return "
-        f"{returns.mean():.1f}",
+        f"{target}: {dataset.transitions:,} transitions in {dataset.episodes:,} episodes, mean "
+        f"return {'not known' if mean is None else f'{mean:.1f}'}",
         markup=False,
         highlight=False,
         soft_wrap=True,

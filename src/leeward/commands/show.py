@@ -33,9 +33,10 @@ def run_table(run: Run) -> None:
 def evaluation_table(run: Run) -> Table:
     """One row a run: last and best evaluation, beside the mean return of the data."""
     data = run.config["data"]
+    mean = data["return_mean"]
     table = Table(
         title=f"{run.algorithm.replace('_', '-')} on {data['name']} "
-        f"(mean return of the data: {data['return_mean']:.1f})"
+        f"(mean return of the data: {'not known' if mean is None else f'{mean:.1f}'})"
     )
     evaluations = run.evaluations()
     scored = all(row["score_mean"] is not None for row in evaluations)

@@ -120,7 +120,7 @@ def _summary(dataset: Dataset) -> dict[str, Any]:
         if dataset.metadata.get(key):
             summary[key] = dataset.metadata[key]
     score = normalized_score(dataset.metadata, returns)
-    if score is not None:
+    if score is not None and not dataset.clipped_rewards:
         summary["score"] = _spread(score)
     return summary
 

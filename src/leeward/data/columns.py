@@ -266,7 +266,8 @@ def _discrete(name: str, action: np.ndarray, count: int | None) -> Discrete:
     if largest >= (2**31 if count is None else count):
         raise DataError(
             f"{name}: discrete action {largest} at row {int(action.argmax())} is not below "
-            f"{2**31 if count is None else count}, the number of actions"
+            f"{2**31 if count is None else count}, the number of actions: name the environment "
+            "that it comes from (--env), or correct the action_count that is given"
         )
     return Discrete(largest + 1 if count is None else count)
 

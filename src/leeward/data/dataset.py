@@ -84,6 +84,17 @@ class Dataset:
         reward = np.where(self.recorded, self.reward, 0.0).astype(np.float64)
         return np.add.reduceat(reward, self.episode_start)
 
+    @property
+    def clipped_rewards(self) -> bool:
+        """Whether the file says that its rewards are clipped, as RL Unplugged's are."""
+        said = self.metadata.get("file_metadata", {}).get("rewards", "")
+        return str(said).startswith("clipped")
+
+    @property
+    def return_mean(self) -> float | None:
+        """The mean return of episodes; None where clipped rewards do not tell the task's."""
+        return None if self.clipped_rewards else float(self.episode_returns().mean())
+
     def episode_lengths(self) -> np.ndarray:
         """[E] int64: recorded steps of every episode."""
         return np.add.reduceat(self.recorded.astype(np.int64), self.episode_start)
@@ -217,7 +228,16 @@ def split_by_episode(dataset: Dataset, fraction: float, seed: int) -> tuple[Data
 
 
 def best_episodes(dataset: Dataset, fraction: float) -> Dataset:
-    """Only the transitions of the `fraction` of episodes with the highest return (at least one)."""
+    """Only the transitions of the `fraction` of episodes with the highest return (at least one).
+
+    Raises:
+        DataError: rewards are clipped, so that returns do not say which episodes are best.
+    """
+    if dataset.clipped_rewards:
+        raise DataError(
+            f"{dataset.metadata.get('name', 'the data')}: rewards are clipped, so returns do not "
+            "say which episodes are best: leave --best-fraction out"
+        )
     count = max(1, round(fraction * dataset.episodes))
     order = np.argsort(-dataset.episode_returns(), kind="stable")
     keep = np.zeros(dataset.episodes, bool)

@@ -18,7 +18,7 @@ from leeward.data.registry import step_limit
 from leeward.errors import DataError, SpecError
 from leeward.types import Box, Discrete
 
-_ENVIRONMENT_ID = re.compile(r"^([\w:.-]+/)?[\w:.-]+-v\d+$")
+_ENVIRONMENT_ID = re.compile(r"^([\w:.-]+/)?[\w:.-]+-v\d+(\?\{.*\})?$")
 _ENVIRONMENT_KEYS = ("env", "env_id", "env_name", "environment")
 NAMES = ("observation_names", "action_names")
 """Metadata that name the columns of vectors; in files as JSON text, since lists there are short."""
@@ -111,6 +111,8 @@ def described(
     if int(in_file.get("frame_stack", 1)) > 1:
         metadata["frame_stack"] = int(in_file["frame_stack"])
     own_notes = [*hints.metadata.get("notes", ()), *notes, *env_notes]
+    if str(in_file.get("rewards", "")).startswith("clipped"):
+        own_notes.append(f"rewards are {in_file['rewards']}: what episodes returned is not known")
     if own_notes:
         metadata["notes"] = own_notes
     if in_file:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,12 @@ import numpy as np
 from gymnasium import spaces
 from minari.storage.datasets_root_dir import get_dataset_path
 
+from leeward.data.allocation import allocate
 from leeward.data.dataset import Dataset
-from leeward.data.hints import Hints, assemble
+from leeward.data.hints import Hints
+from leeward.data.minari_environment import STACK, implied
+from leeward.data.row_file import Rows, from_rows
+from leeward.data.screens import gray_frames
 from leeward.errors import DataError, MissingExtra
 
 
@@ -36,23 +40,22 @@ def read_minari(
     stored = _open(source, offline)
     name = str(stored.id)
     _check_observation_space(name, stored.observation_space)
-    bounds, notes = _action_bounds(name, stored.action_space)
-    columns = _columns(name, stored)
+    in_file, notes = _action_bounds(name, stored.action_space)
+    found = implied(stored.env_spec, stored.observation_space)
     metadata: dict[str, Any] = {"name": name, "source": f"minari:{name}", **hints.metadata}
-    spec = stored.env_spec
-    if spec is not None and "env" not in metadata:
-        metadata["env"] = spec.id
-        kwargs = _json_or_none(spec.kwargs)
-        if kwargs:
-            metadata["env_kwargs"] = kwargs
+    if found.env is not None:
+        metadata.setdefault("env", found.env)
     own = stored.storage.metadata
     if own.get("ref_min_score") is not None and own.get("ref_max_score") is not None:
         metadata["reference_scores"] = {
             "minimum": float(own["ref_min_score"]),
             "maximum": float(own["ref_max_score"]),
         }
+    if found.screens:
+        in_file["frame_stack"] = STACK
+    rows = _rows(name, stored, found.screens)
     hints = dataclasses.replace(hints, metadata=metadata)
-    return assemble(Path(name), columns, bounds, hints, notes=notes)
+    return from_rows(Path(name), rows, in_file, hints, [*notes, *found.notes])
 
 
 def minari_folder(name: str, *, offline: bool = False) -> Path:
@@ -91,26 +94,80 @@ def _open(source: str | Path, offline: bool) -> minari.MinariDataset:
         ) from error
 
 
-def _columns(name: str, stored: minari.MinariDataset) -> dict[str, np.ndarray | None]:
-    """One array a column; every Minari episode holds its last observation."""
-    episodes = list(stored.iterate_episodes())
+def _rows(name: str, stored: minari.MinariDataset, screens: bool) -> Rows:
+    """All rows, episode after episode; each ends with a row of its last observation.
+
+    One episode is in memory at a time besides them, so that only its screens are there in colors.
+    """
+    steps, episodes = stored.total_steps, stored.total_episodes
     if not episodes:
         raise DataError(f"the Minari data set {name} is empty: it has no episode")
-    for episode in episodes:
-        if len(episode.observations) != len(episode.rewards) + 1:
-            raise DataError(
-                f"the Minari data set {name}: episode {episode.id} has "
-                f"{len(episode.observations)} observations for {len(episode.rewards)} steps, "
-                "there must be one more"
-            )
-    return {
-        "observation": np.concatenate([episode.observations[:-1] for episode in episodes]),
-        "action": np.concatenate([episode.actions for episode in episodes]),
-        "reward": np.concatenate([episode.rewards for episode in episodes]),
-        "termination": np.concatenate([episode.terminations for episode in episodes]),
-        "truncation": np.concatenate([_ended(episode) for episode in episodes]),
-        "next_observation": np.concatenate([episode.observations[1:] for episode in episodes]),
-    }
+    rows, begin, lengths = None, 0, []
+    for episode in _episodes(stored, one_by_one=screens):
+        observation, length = _observations(name, episode), len(episode.rewards)
+        if screens:
+            observation = gray_frames(observation)
+        if rows is None:
+            rows = _empty_rows(steps + episodes, observation, np.asarray(episode.actions))
+        end = begin + length
+        if end >= len(rows.reward):
+            raise _wrong_count(name, steps, episodes)
+        with np.errstate(over="ignore"):  # too large for float32 becomes infinite, and is reported
+            rows.observation[begin : end + 1] = observation
+            rows.action[begin:end] = episode.actions
+            rows.reward[begin:end] = episode.rewards
+        rows.termination[begin:end] = episode.terminations
+        rows.truncation[begin:end] = _ended(episode)
+        rows.recorded[begin:end] = True
+        del episode  # before the next one is read
+        lengths.append(length + 1)
+        begin = end + 1
+    if rows is None or begin != len(rows.reward):
+        raise _wrong_count(name, steps, episodes)
+    return rows._replace(episode_start=np.concatenate([[0], np.cumsum(lengths)[:-1]]))
+
+
+def _episodes(stored: minari.MinariDataset, *, one_by_one: bool) -> Iterator[minari.EpisodeData]:
+    """All episodes; `one_by_one` each is read once the one before it is gone, file by file."""
+    if not one_by_one:
+        yield from stored.iterate_episodes()
+        return
+    for index in stored.episode_indices:
+        yield from stored.iterate_episodes([index])
+
+
+def _observations(name: str, episode: minari.EpisodeData) -> np.ndarray:
+    """[T + 1, *obs]: an episode's, with its last."""
+    observation, length = np.asarray(episode.observations), len(episode.rewards)
+    if length == 0:
+        raise DataError(f"the Minari data set {name}: episode {episode.id} has no step")
+    if len(observation) != length + 1:
+        raise DataError(
+            f"the Minari data set {name}: episode {episode.id} has {len(observation)} observations "
+            f"for {length} steps, there must be one more"
+        )
+    return observation
+
+
+def _empty_rows(count: int, observation: np.ndarray, action: np.ndarray) -> Rows:
+    """Rows of zeros that hold the like of one episode's observations and actions."""
+    dtype = np.uint8 if observation.dtype == np.uint8 else np.float32
+    return Rows(
+        observation=allocate((count, *observation.shape[1:]), dtype),
+        action=allocate((count, *action.shape[1:]), action.dtype),
+        reward=allocate((count,), np.float32),
+        termination=np.zeros(count, bool),
+        truncation=np.zeros(count, bool),
+        recorded=np.zeros(count, bool),
+        episode_start=np.zeros(0, np.int64),
+    )
+
+
+def _wrong_count(name: str, steps: int, episodes: int) -> DataError:
+    return DataError(
+        f"the Minari data set {name} says that it has {steps:,} steps in {episodes:,} episodes, "
+        "and holds another number: fetch it again"
+    )
 
 
 def _ended(episode: minari.EpisodeData) -> np.ndarray:
@@ -152,10 +209,3 @@ def _unsupported(name: str, what: str, space: gymnasium.Space) -> DataError:
         f"{name}: the {what} space is {kind}{keys}; only one Box or Discrete space is supported: "
         "write the part you need as arrays (.npz) and load that"
     )
-
-
-def _json_or_none(value: Any) -> Any:
-    try:
-        return json.loads(json.dumps(value))
-    except (TypeError, ValueError):
-        return None

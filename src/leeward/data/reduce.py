@@ -50,6 +50,12 @@ def reduce_dataset(dataset: Dataset, reduction: Reduction) -> Dataset:
     has_transition[np.unique(dataset.episode_of_row[dataset.start])] = True
     keep = has_transition.copy()
     returns = dataset.episode_returns()
+    by_return = reduction.least_return is not None or reduction.most_return is not None
+    if by_return and dataset.clipped_rewards:
+        raise DataError(
+            f"{name}: rewards are clipped, so episodes' returns are not known: leave "
+            "--least-return and --most-return out"
+        )
     if reduction.least_return is not None:
         keep &= returns >= reduction.least_return
     if reduction.most_return is not None:

@@ -212,9 +212,13 @@ def parse_record(content: bytes, actions: int | None) -> Record:
         _integer(features, "episode_id"),
         _number(features, "episode_return"),
     )
-    if record.action < 0 or (actions is not None and record.action >= actions):
-        most = "" if actions is None else f" to {actions - 1}"
-        raise DataError(f"action a_t is {record.action}, the game's are 0{most}")
+    taken = {"a_t": record.action}
+    if record.discount > 0:  # no action follows where the task ended
+        taken["a_tp1"] = record.next_action
+    for name, action in taken.items():
+        if action < 0 or (actions is not None and action >= actions):
+            most = "" if actions is None else f" to {actions - 1}"
+            raise DataError(f"action {name} is {action}, the game's are 0{most}")
     if not math.isfinite(record.reward):
         raise DataError(f"reward r_t is {record.reward}")
     if not 0.0 <= record.discount <= 1.0:

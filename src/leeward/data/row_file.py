@@ -12,7 +12,7 @@ first image is repeated. An episode whose first stack is another one has rows be
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ import h5py
 import numpy as np
 
 from leeward.data.columns import (
+    ActionKind,
     check_finite,
     check_inside_box,
     convert,
@@ -65,36 +66,64 @@ def read_row_file(
     Raises:
         DataError: a column that lacks, or does not fit the others.
     """
+    names = ("observations", "actions", "rewards", "terminals", "timeouts")
+    rows = Rows(*(read_column(file, key) for key in (*names, "recorded", "episode_start")))
+    return from_rows(path, rows, in_file, hints, notes)
+
+
+class Rows(NamedTuple):
+    """The columns of the row layout, one row a step or an episode's further observation."""
+
+    observation: np.ndarray
+    action: np.ndarray
+    reward: np.ndarray
+    termination: np.ndarray
+    truncation: np.ndarray
+    recorded: np.ndarray
+    episode_start: np.ndarray
+
+
+def from_rows(
+    path: Path, given: Rows, in_file: Mapping[str, Any], hints: Hints, notes: list[str]
+) -> Dataset:
+    """The data set of columns in the row layout.
+
+    Args:
+        path: where they are from, for messages.
+        given: the columns.
+        in_file: what is said beside them.
+        hints: what the caller says.
+        notes: remarks so far, kept in the metadata.
+
+    Raises:
+        DataError: a column that does not fit the others.
+    """
     name = str(hints.metadata.get("name", path.stem))
-    column = {
-        key: read_column(file, key)
-        for key in ("observations", "actions", "rewards", "terminals", "timeouts")
-    }
-    recorded, begin = read_column(file, "recorded"), read_column(file, "episode_start")
     metadata = described(path, in_file, hints, notes)
-    check_space(name, column["actions"], hints.action_space, metadata.get("env"))
+    check_space(name, given.action, hints.action_space, metadata.get("env"))
     low, high, count = action_bounds(path, in_file, hints)
+    kind: ActionKind = "unknown" if low is None and high is None else "continuous"
     columns = convert(
         name,
-        column["observations"],
-        column["actions"],
-        column["rewards"],
-        column["terminals"],
-        column["timeouts"],
+        given.observation,
+        given.action,
+        given.reward,
+        given.termination,
+        given.truncation,
         None,
-        kind="unknown" if count is None else "discrete",
+        kind=kind if count is None else "discrete",
     )
     rows = len(columns.reward)
-    recorded = _layout_flag(path, recorded, rows)
+    recorded, begin = _layout_flag(path, given.recorded, rows), given.episode_start
     _check_episodes(path, begin, rows)
     if not recorded.any():
         raise DataError(f"{path}: no row is 'recorded', so there is no step")
     if hints.strict:
         check_finite(name, columns)
-    given = columns.action[recorded] if columns.action.ndim > 1 else columns.action
-    space, space_notes = infer_action_space(name, given, low, high, count)
+    action = columns.action[recorded] if columns.action.ndim > 1 else columns.action
+    space, space_notes = infer_action_space(name, action, low, high, count)
     if hints.strict:
-        check_inside_box(name, given, space)
+        check_inside_box(name, action, space)
     termination, truncation = columns.termination & recorded, columns.truncation & recorded
     follows = np.ones(rows, bool)  # does the next row belong to the same episode?
     follows[begin[1:] - 1] = False

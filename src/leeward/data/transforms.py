@@ -57,7 +57,7 @@ def reward_transform(
     `reward_transform`, the arguments; `notes` say what was done.
 
     Args:
-        dataset: the data; it is returned as it is where nothing is to be done.
+        dataset: the data; where nothing is to be done, its notes alone may grow.
         transform: "return-range" multiplies rewards by 1,000 / (largest − least return of an
             episode), as IQL does for locomotion (arXiv 2110.06169); "sign" makes them −1, 0 or 1,
             as DQN does for Atari (Mnih et al. 2015).
@@ -68,7 +68,7 @@ def reward_transform(
         DataError: all episodes have the same return, so that their range is 0.
     """
     if (transform, scale, shift) == ("none", 1.0, 0.0):
-        return dataset
+        return _with_note_on_size(dataset)
     change = fit_reward_map(dataset, transform, scale, shift)
     returns, said = dataset.episode_returns(), []
     if transform == "return-range":
@@ -84,3 +84,16 @@ def reward_transform(
         reward_transform={"transform": transform, "scale": float(scale), "shift": float(shift)},
         notes=[*dataset.metadata.get("notes", []), f"rewards transformed: {', '.join(said)}"],
     )
+
+
+def _with_note_on_size(dataset: Dataset) -> Dataset:
+    """The data, with a note where a game's rewards are larger than those that are usual for it."""
+    size = np.abs(dataset.reward[dataset.recorded])
+    large = size[size > 1.0]
+    if dataset.frame_stack == 1 or len(large) == 0:
+        return dataset
+    note = (
+        f"rewards of up to {large.max():g} are learned from as they are: --reward-transform sign "
+        "clips them to −1, 0 or 1, as is usual for Atari"
+    )
+    return dataset.with_metadata(notes=[*dataset.metadata.get("notes", []), note])

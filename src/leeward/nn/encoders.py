@@ -160,7 +160,7 @@ def image_layout(spec: Spec) -> Layout:
     if spec.observation_dtype != "uint8" or len(shape) not in (2, 3):
         raise SpecError(
             f"observations of shape {shape} and type {spec.observation_dtype} are neither vectors "
-            "nor images of bytes (uint8): flatten them"
+            "nor images of bytes: store images as uint8 (0 to 255), and flatten all else"
         )
     layout: Layout = "HW" if len(shape) == 2 else "CHW" if shape[0] <= shape[2] else "HWC"
     first = 0 if layout == "HWC" else len(shape) - 2

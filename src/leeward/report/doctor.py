@@ -66,7 +66,7 @@ def plot_dataset(
     returns = dataset.episode_returns()
     _histogram(gallery, "returns", "Returns of episodes", "return", returns)
     score = normalized_score(dataset.metadata, returns)
-    if score is not None:
+    if score is not None and not dataset.clipped_rewards:
         _histogram(gallery, "scores", "Normalized scores of episodes", "score", score)
     lengths = dataset.episode_lengths().astype(np.float64)
     _histogram(gallery, "lengths", "Lengths of episodes", "steps", lengths)
