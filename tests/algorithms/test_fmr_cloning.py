@@ -17,8 +17,7 @@ from leeward.pretraining import behavior, value
 
 GOOD = {
     "value/rewardless": 0.0,
-    "held_out/v_mean": 2.0,
-    "held_out/v_std": 1.0,
+    "value/flat": 0.0,
     "held_out/return_correlation": 0.9,
 }
 
@@ -52,9 +51,9 @@ def test_discrete_actions_without_the_divergence_are_cloned_to_the_bit() -> None
     [
         ({}, None),
         (
-            {"held_out/v_std": 1e-4, "held_out/return_correlation": np.nan},
-            "the value is the same at all states, so it weighs nothing: use data with rewards or "
-            "terminations, or plain bc",
+            {"value/flat": 1.0, "held_out/return_correlation": np.nan},
+            "the value is the same at all states, so it weighs them all alike: use data with "
+            "rewards or terminations, or plain bc",
         ),
         (
             {"held_out/return_correlation": 0.21},

@@ -90,7 +90,7 @@ def test_v_is_drawn_beside_its_numbers(tmp_path: Path) -> None:
     close_up(run)
     measured(
         run, "value", held_out__v_mean=3.0, held_out__v_std=1.0, held_out__td_error=0.25,
-        held_out__return_correlation=0.125, value__rewardless=0.0,
+        held_out__return_correlation=0.125, value__rewardless=0.0, value__flat=0.0,
     )  # fmt: skip
     out = tmp_path / "out"
     text = report(run, out).read_text()
@@ -113,7 +113,7 @@ def test_a_value_that_stands_every_test_is_said_so(tmp_path: Path) -> None:
     close_up(run, value=np.full((1, 5), 2.0))  # drawn in one color
     measured(
         run, "value", held_out__v_mean=3.0, held_out__v_std=1.0, held_out__return_correlation=0.9,
-        value__rewardless=0.0,
+        value__rewardless=0.0, value__flat=0.0,
     )  # fmt: skip
     assert "fmr on made-up-v0: nothing speaks against V" in report(run, tmp_path / "o").read_text()
 

@@ -27,12 +27,13 @@ from leeward.config import config as configuration
 from leeward.data.dataset import Dataset, split_by_episode
 from leeward.data.passes import over_transitions
 from leeward.data.sampling import DeviceData, observe
-from leeward.errors import ConfigError, DataError
+from leeward.errors import ConfigError
 from leeward.nn.behavior import (
     Actor,
     DensityKind,
     Outputs,
     behavior_of,
+    continuous_only,
     distribution_of,
     fit_quality,
     make_actor,
@@ -79,7 +80,7 @@ class Config(behaviors.BehaviorConfig, values.ValueConfig):
     fmr_schedule: Schedule = "constant"
     """λ throughout; raised from 1e-5 over the first updates; or lowered after every epoch."""
     warmup_steps: int = 2_000
-    """Updates of the policy over which the warm-up raises λ."""
+    """Updates of the policy over which the warm-up raises λ; 0: none."""
     fmr_decay: float = 0.9
     """Factor of λ after every epoch, where it decays."""
     weighting: Weighting = "low-value"
@@ -97,7 +98,8 @@ class Config(behaviors.BehaviorConfig, values.ValueConfig):
     """Bound c of the divergence of one state, which enters as c·tanh(D/c)."""
     density: DensityKind = "gaussian"
     """The policy: what is fitted to continuous actions. The normals of a mixture are those of each
-    action dimension, of a joint-mixture those of whole actions."""
+    action dimension, of a joint-mixture those of whole actions. Discrete actions always get a
+    categorical distribution, and no other value than gaussian is accepted."""
     actor_lr: float = 3e-4
     """Adam rate of the policy."""
     validation_fraction: float = 0.1
@@ -143,30 +145,20 @@ def init(config: Config, spec: Spec, key: PRNGKey) -> State:
 
 def check(config: Config, data: Dataset) -> None:
     """Raises where data and settings do not fit together, before anything is trained."""
-    name = data.metadata.get("name", "the data set")
     if config.validation_fraction:
         split_by_episode(data, config.validation_fraction, seed=0)
-    if config.value_reward == "data" and not data.reward[data.start].any():
-        raise DataError(
-            f"every reward of {name} is 0, so there is no value to learn: use --value-reward "
-            "constant (1 a step, 0 at a termination), or plain bc"
-        )
-    if not 0.0 < config.expert_fraction <= 1.0:
-        raise ConfigError(f"--expert-fraction must be in (0, 1], got {config.expert_fraction:g}")
-    if config.adversarial and config.expert_fraction < 1.0 and not data.next_rows_chain():
-        raise DataError(
-            f"{name} is not in order of time, so the returns of its episodes are not known: set "
-            "--expert-fraction 1"
-        )
-    for field, least in (("fmr_weight", 0.0), ("bandwidth", 1e-6), ("divergence_clip", 1e-6)):
+    values.check(config, data)
+    behaviors.check(config, data.action_space)
+    for field, least in (("fmr_weight", 0.0), ("divergence_clip", 1e-6)):
         if getattr(config, field) < least:
             raise ConfigError(
                 f"--{field.replace('_', '-')} must be at least {least:g}, got "
                 f"{getattr(config, field):g}"
             )
     if isinstance(data.action_space, Discrete):
-        return
-    if "deterministic" in (config.density, config.behavior) and config.divergence == "js":
+        if config.density != "gaussian":
+            raise ConfigError(continuous_only("density", config.density))
+    elif "deterministic" in (config.density, config.behavior) and config.divergence == "js":
         raise ConfigError(
             "--divergence js needs densities, but --density or --behavior is deterministic, where "
             "the squared distance takes its place: leave --divergence out"

@@ -44,6 +44,14 @@ LOG_STD_FLOOR = -10.0
 """Least log-std of a behavior model (FMR), so that no divergence from it is infinite."""
 
 
+def continuous_only(setting: str, kind: str) -> str:
+    """Why a density of continuous actions is refused where actions are discrete."""
+    return (
+        f"--{setting} {kind} is for continuous actions, and discrete ones get a categorical "
+        f"distribution: leave --{setting} out, and --preset where that sets it"
+    )
+
+
 def make_actor(
     kind: DensityKind, spec: Spec, hidden: tuple[int, ...], components: int, key: PRNGKey
 ) -> Actor:

@@ -6,18 +6,26 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 Weighting = Literal["low-value", "centered", "reversed"]
 Schedule = Literal["constant", "warmup", "decay"]
 WARMUP_START = 1e-5
 """λ at the start of its warm-up (FMR)."""
+LEAST_SPREAD = 1e-3
+"""Below this share of its size a signal's std is what a fit leaves over (ours)."""
+
+
+def varies(signal: Float[Array, " B"]) -> Bool[Array, ""]:
+    """Whether a signal tells states apart: std ≥ 1e-3 · (1e-3 + |mean|)."""
+    return signal.std() >= LEAST_SPREAD * (LEAST_SPREAD + jnp.abs(signal.mean()))
 
 
 def standardize(signal: Float[Array, " B"]) -> Float[Array, " B"]:
-    """(signal − mean) / std; 0 everywhere where it does not vary beyond rounding."""
+    """(signal − mean) / std; 0 everywhere where it does not vary, so that all weights are equal."""
     mean = signal.mean()
-    return (signal - mean) / (signal.std() + 1e-5 * (1.0 + jnp.abs(mean)))
+    scaled = (signal - mean) / (signal.std() + 1e-5 * (1.0 + jnp.abs(mean)))
+    return jnp.where(varies(signal), scaled, 0.0)
 
 
 def feedback_weight(
@@ -44,8 +52,13 @@ def feedback_weight(
 def warmed_up(
     weight: float | Float[Array, ""], step: Int[Array, ""], steps: int
 ) -> Float[Array, ""]:
-    """λ raised evenly from 1e-5 over `steps` updates; 0 stays 0, so that it is still cloning."""
+    """λ raised evenly from 1e-5 over `steps` updates; 0 stays 0, so that it is still cloning.
+
+    Where `steps` is 0 there is no warm-up.
+    """
     highest = jnp.asarray(weight, jnp.float32)
+    if steps == 0:
+        return highest
     first = jnp.minimum(WARMUP_START, highest)
     return first + (highest - first) * jnp.minimum(step / steps, 1.0)
 

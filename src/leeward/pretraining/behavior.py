@@ -16,12 +16,14 @@ from jaxtyping import Array, Float
 from leeward.config import config as configuration
 from leeward.data.passes import mean_over
 from leeward.data.sampling import DeviceData
+from leeward.errors import ConfigError
 from leeward.nn.behavior import (
     LOG_STD_FLOOR,
     BehaviorKind,
     BehaviorModel,
     at_floor,
     augmented,
+    continuous_only,
     distribution_of,
     fit_quality,
     make_actor,
@@ -30,7 +32,7 @@ from leeward.nn.behavior import (
 )
 from leeward.nn.kernel import KernelDensity, evenly
 from leeward.optim import descend
-from leeward.types import Batch, Metrics, PRNGKey, Spec
+from leeward.types import Batch, Box, Discrete, Metrics, PRNGKey, Spec
 
 
 @configuration
@@ -40,13 +42,15 @@ class BehaviorConfig:
     behavior_steps: int = 100_000
     """Updates of the behavior model, if it does not stop early (kernel: none)."""
     behavior: BehaviorKind = "gaussian"
-    """The behavior model; kernel: the data's own actions at the nearest states."""
+    """The behavior model; kernel: the data's own actions at the nearest states. Of discrete actions
+    only these two: gaussian is then a network's categorical distribution."""
     components: int = 5
     """Normals in a mixture: of each action dimension, or (joint-mixture) of whole actions."""
     neighbors: int = 16
     """Nearest states whose actions make up the kernel density."""
     bandwidth: float = 0.1
-    """Std of the kernel density around each of their actions, in units of [-1, 1]."""
+    """Std of the kernel density around each of their actions, in units of [-1, 1]; of discrete
+    actions the share, at most 1, that is spread evenly over all."""
     observation_noise: float = 0.0
     """Std of noise on the behavior model's observations, which widens what it knows."""
     interpolation: float = 0.0
@@ -55,6 +59,21 @@ class BehaviorConfig:
     """Adam rate of the behavior model."""
     margin: float = 1e-6
     """Actions are clipped this far inside [-1, 1] before a density."""
+
+
+def check(config: BehaviorConfig, action_space: Box | Discrete) -> None:
+    """Raises where the settings do not fit the actions."""
+    if config.bandwidth < 1e-6:
+        raise ConfigError(f"--bandwidth must be at least 1e-06, got {config.bandwidth:g}")
+    if not isinstance(action_space, Discrete):
+        return
+    if config.behavior not in ("gaussian", "kernel"):
+        raise ConfigError(continuous_only("behavior", config.behavior))
+    if config.behavior == "kernel" and config.bandwidth > 1.0:
+        raise ConfigError(
+            "--bandwidth of discrete actions is the share that is spread evenly over all of them: "
+            f"it must be at most 1, got {config.bandwidth:g}"
+        )
 
 
 class BehaviorState(NamedTuple):

@@ -16,6 +16,7 @@ import optax
 from jaxtyping import Array, Float, Int, Shaped
 
 from leeward.config import config as configuration
+from leeward.data.dataset import Dataset
 from leeward.data.demonstrations import (
     constant_reward,
     episode_emphasis,
@@ -23,12 +24,14 @@ from leeward.data.demonstrations import (
     value_measures,
     without_rewards,
 )
-from leeward.data.passes import over_numbers, part_size
+from leeward.data.passes import over_numbers, over_transitions, part_size
 from leeward.data.sampling import DeviceData, observe
+from leeward.errors import ConfigError, DataError
 from leeward.losses import td_target
 from leeward.nn.behavior import blurred
 from leeward.nn.critics import Critic, Value, make_value
 from leeward.nn.encoders import Encoded, on_features
+from leeward.nn.feedback import varies
 from leeward.nn.layers import make_mlp
 from leeward.optim import apply_gradient, clip_norm, cosine, descend, polyak
 from leeward.pretraining import closeup, discriminator
@@ -129,6 +132,23 @@ def init(
         rewardless=jnp.zeros(()),
         emphasis=jnp.ones(1),
     )
+
+
+def check(config: ValueConfig, data: Dataset) -> None:
+    """Raises where the settings do not fit the data."""
+    name = data.metadata.get("name", "the data set")
+    if config.value_reward == "data" and not data.reward[data.start].any():
+        raise DataError(
+            f"every reward of {name} is 0, so there is no value to learn: use --value-reward "
+            "constant (1 a step, 0 at a termination), or plain bc"
+        )
+    if not 0.0 < config.expert_fraction <= 1.0:
+        raise ConfigError(f"--expert-fraction must be in (0, 1], got {config.expert_fraction:g}")
+    if config.adversarial and config.expert_fraction < 1.0 and not data.next_rows_chain():
+        raise DataError(
+            f"{name} is not in order of time, so the returns of its episodes are not known: set "
+            "--expert-fraction 1"
+        )
 
 
 def enter(config: ValueConfig, state: ValueState, data: DeviceData) -> ValueState:
@@ -249,7 +269,10 @@ def action_value(
 def measure(
     config: ValueConfig, state: ValueState, data: DeviceData, held_out: DeviceData | None
 ) -> Metrics:
-    """TD error and agreement with Monte-Carlo returns, on held-out episodes where there are any."""
+    """TD error and agreement with Monte-Carlo returns, on held-out episodes where there are any.
+
+    `value/flat` is 1 where V is the same at all states that are trained on, where it weighs.
+    """
     found = value_measures(
         lambda observation: combined(config, state.online, observation),
         data if held_out is None else held_out,
@@ -260,9 +283,15 @@ def measure(
         part_data = data if held_out is None else held_out
         expert = expert_states(part_data, config.expert_fraction)
         found |= discriminator.measure(state.judge, part_data, expert, config.conservative_noise)
+
+    def value(number: Int[Array, " part"]) -> Float[Array, " part"]:
+        return combined(config, state.online, observe(data, data.start[number]))
+
+    flat = ~varies(over_transitions(value, data))
     part = "training" if held_out is None else "held_out"
     return {f"{part}/{name}": number for name, number in found.items()} | {
-        "value/rewardless": state.rewardless
+        "value/rewardless": state.rewardless,
+        "value/flat": flat.astype(jnp.float32),
     }
 
 
@@ -298,10 +327,10 @@ def warnings(numbers: Mapping[str, float]) -> list[str]:
             "the value learns from a reward of 1 a step and 0 at terminations: it only tells how "
             "long episodes go on"
         )
-    if value["v_std"] < 1e-3 * (1e-3 + abs(value["v_mean"])):
+    if value["flat"] > 0.5:
         said.append(
-            "the value is the same at all states, so it weighs nothing: use data with rewards or "
-            "terminations, or plain bc"
+            "the value is the same at all states, so it weighs them all alike: use data with "
+            "rewards or terminations, or plain bc"
         )
     elif value.get("return_correlation", 1.0) < 0.3:
         said.append(

@@ -85,7 +85,7 @@ def value_section(
         numbers = _numbers(metrics[run.directory])
         name = f"{run.algorithm.replace('_', '-')} on {task_name(run)}"
         rows.append((name, str(run.directory), *(numbers.get(n) for n in MEASURES)))
-        if {"rewardless", "v_mean", "v_std"} <= numbers.keys():
+        if {"rewardless", "flat"} <= numbers.keys():
             against = warnings({f"value/{n}": v for n, v in numbers.items()})
             said += [f"{name}: {text}" for text in against or ["nothing speaks against V"]]
         drawings += _drawings(run, name, arrays, gallery)
@@ -108,7 +108,7 @@ def _numbers(held: Metrics) -> dict[str, float]:
     found: dict[str, list[float]] = {}
     for (phase, name, _), series in held.items():
         part, _, measure = name.partition("/")
-        measured = part in ("held_out", "training") or measure == "rewardless"
+        measured = part in ("held_out", "training") or measure in ("rewardless", "flat")
         if phase == "value" and measured:
             found.setdefault(measure, []).append(series.values[-1])
     return {name: float(np.nanmean(values)) for name, values in found.items() if _any(values)}
