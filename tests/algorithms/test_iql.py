@@ -239,8 +239,10 @@ def test_the_defaults_are_the_paper_s() -> None:
     assert not config.normalize_observations
 
 
-def test_fmr_s_term_holds_the_actor_to_a_clone_where_v_is_low() -> None:
-    config = dataclasses.replace(CONFIG, fmr=True, fmr_weight=0.6)
+@pytest.mark.parametrize("fmr", ["add", "replace"])
+def test_fmr_s_term_holds_the_actor_to_a_clone_where_v_is_low(fmr: Any) -> None:
+    """Beside the weighted likelihood; or in its place, the weights of advantages kept."""
+    config = dataclasses.replace(CONFIG, fmr=fmr, fmr_weight=0.6)
     state = randomize(init(config, CONTINUOUS, jax.random.key(0)), seed=7)
     observation, action, *_ = columns()
     weight = np.minimum(np.exp(config.beta * slow_advantage(state)), config.weight_clip)
@@ -255,9 +257,11 @@ def test_fmr_s_term_holds_the_actor_to_a_clone_where_v_is_low() -> None:
     def loss(parameters: Any) -> float:
         (mean, std), (other, width) = head(parameters), head(behavior)
         kl = np.log(width / std) + (std**2 + (mean - other) ** 2) / (2 * width**2) - 0.5
-        held = (kl.sum(axis=1) * np.log1p(np.exp(-z))).mean()
+        held = kl.sum(axis=1) * np.log1p(np.exp(-z))
+        if fmr == "replace":
+            return float(config.fmr_weight * (weight * held).mean())
         cloning = -(weight * slow_log_prob(parameters, observation, action)).mean()
-        return float(cloning + config.fmr_weight * held)
+        return float(cloning + config.fmr_weight * held.mean())
 
     rate = config.actor_lr * 0.5 * (1.0 + np.cos(np.pi * STEP / config.steps))
     actor = numbers(state.actor)

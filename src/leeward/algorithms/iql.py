@@ -10,12 +10,12 @@ Difference from the authors' code: value, critics and actor step from the same p
 CORL; there the value network steps first, so that actor and critics see it one step later.
 
 `fmr` holds the actor to a model of the data's behavior, cloned beside it, where V is low (see
-algorithms/fmr.py).
+algorithms/fmr.py). `replace` puts −KL·w in the place of log π(a|s); the weights by advantage stay.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -52,8 +52,9 @@ class Config:
     """Drop hidden units of the actor in training (the paper's Adroit and Kitchen)."""
     dropout_rate: float = 0.1
     """Share of the units that dropout leaves out."""
-    fmr: bool = False
-    """Add FMR's term to the actor's loss."""
+    fmr: Literal["off", "add", "replace"] = "off"
+    """FMR's term of the actor: none, beside the weighted likelihood, or in the likelihood's place,
+    weighted as it by advantage."""
     fmr_weight: float = 0.1
     """λ: weight of that term."""
     fmr_weighting: Weighting = "low-value"
@@ -106,7 +107,7 @@ def init(config: Config, spec: Spec, key: PRNGKey) -> State:
         critic_opt=optax.adam(config.critic_lr).init(critic),  # type: ignore[arg-type]
         value_opt=optax.adam(config.value_lr).init(value),  # type: ignore[arg-type]
     )
-    if not config.fmr:
+    if config.fmr == "off":
         return state
     behavior_key = jax.random.fold_in(actor_key, 1)
     behavior = make_fixed_std_actor(spec, config.hidden, behavior_key, initializer=weights)
@@ -124,7 +125,7 @@ def update(
     value, value_opt, value_metrics = update_value(config, state, batch, target_q)
     critic, critic_opt, critic_metrics = update_critic(config, state, batch, next_value)
     actor, actor_opt, actor_metrics = update_actor(config, state, batch, advantage, key, step)
-    if config.fmr:
+    if config.fmr != "off":
         state = update_behavior(config, state, batch, step)
     return state._replace(
         actor=actor,
@@ -182,21 +183,25 @@ def update_actor(
             distribution = actor(batch.observation)
         total = -(weight * distribution.log_prob(batch.action)).mean()
         metrics = {"actor/advantage": advantage.mean(), "actor/weight": weight.mean()}
-        if config.fmr:
-            metrics["actor/feedback"] = fmr_term(config, state, batch, distribution)
-            total = total + config.fmr_weight * metrics["actor/feedback"]
+        if config.fmr != "off":
+            feedback = fmr_term(config, state, batch, distribution)  # [B]
+            metrics["actor/feedback"] = feedback.mean()
+            if config.fmr == "add":
+                total = total + config.fmr_weight * feedback.mean()
+            else:
+                total = config.fmr_weight * (weight * feedback).mean()
         return total, metrics | {"actor/loss": total}
 
     rate = cosine(step, config.actor_lr, config.steps)
     return descend(loss, state.actor, optax.adam(rate), state.actor_opt)
 
 
-def fmr_term(config: Config, state: State, batch: Batch, policy: Normal) -> Float[Array, ""]:
-    """mean(KL(policy ‖ behavior model) · w), w by V(s)."""
+def fmr_term(config: Config, state: State, batch: Batch, policy: Normal) -> Float[Array, " B"]:
+    """KL(policy ‖ behavior model) · w of every state, w by V(s)."""
     assert state.behavior is not None
     signal = standardize(state.value(batch.observation))
     weight = feedback_weight(signal, config.fmr_weighting, SIGNAL_CLIP)
-    return (normal_kl(policy, state.behavior(batch.observation)) * weight).mean()
+    return normal_kl(policy, state.behavior(batch.observation)) * weight
 
 
 def update_behavior(config: Config, state: State, batch: Batch, step: Step) -> State:
