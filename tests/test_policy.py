@@ -236,3 +236,22 @@ def test_a_sweep_has_several_runs_of_one_seed() -> None:
     assert error_of(lambda: stack.select(seed=3), CheckpointError) == (
         "2 runs have seed 3, choose one (run 0: alpha 1; run 1: alpha 2.5)"
     )
+
+
+def test_of_other_settings_the_favored_ones_are_taken_and_it_is_said() -> None:
+    stack = stack_of(td3_bc.ALGORITHM, td3_bc.Config(hidden=(8,)), seeds=(3, 1, 3, 1))
+    runs = tuple(TrainedRun(seed, {"alpha": alpha}, 10) for alpha in (1.0, 2.5) for seed in (3, 1))
+    stack = dataclasses.replace(stack, runs=runs)
+    assert error_of(stack.select, CheckpointError) == (
+        "the settings differ, choose one (run 0: alpha 1; run 2: alpha 2.5)"
+    )
+    favored = dataclasses.replace(stack, favored=(2, 3))
+    assert favored.select().run == runs[2]
+    assert favored.select().note == "run 2: held-out episodes favor alpha 2.5"
+    assert favored.select(seed=1).run == runs[3]
+    asked = favored.select(run=2)
+    assert (asked.run, asked.note) == (runs[2], "")
+    half = dataclasses.replace(stack, favored=(2,))  # run 3 diverged
+    assert error_of(lambda: half.select(seed=1), CheckpointError) == (
+        "2 runs have seed 1, choose one (run 1: alpha 1; run 3: alpha 2.5)"
+    )

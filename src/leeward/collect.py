@@ -158,11 +158,14 @@ def _given_behavior(plan: Plan) -> tuple[Behavior, str]:
     options, known = plan.options, environment_spec(plan.env)
     if options.policy == "random":
         return random_behavior(known.action, options.seed), "uniformly random actions"
-    policy = load_policy(options.policy, options.policy_seed, options.checkpoint)
+    policy = load_policy(
+        options.policy, options.policy_seed, options.checkpoint, run=options.run_index
+    )
     check_matches(policy.spec, {"name": "the policy", "env": policy.env}, known)
+    settings = "".join(f", {name} {value:g}" for name, value in policy.run.settings.items())
     text = (
-        f"{policy.algorithm.name}, seed {policy.run.seed}, after {policy.run.step} updates; noise "
-        f"{options.noise}, epsilon {options.epsilon}"
+        f"{policy.algorithm.name}, seed {policy.run.seed}{settings}, after {policy.run.step} "
+        f"updates; noise {options.noise}, epsilon {options.epsilon}"
     )
     return lambda observation, step: policy(observation), text
 

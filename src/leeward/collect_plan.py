@@ -41,7 +41,10 @@ class CollectOptions:
     checkpoint: str = "last"
     """Which policy of a run: last, best, or a checkpoint's STEP."""
     policy_seed: int | None = None
-    """Which seed's policy of a run; default its first."""
+    """Which seed's policy of a run; default its first, with the settings that held-out episodes
+    favor where there are several."""
+    run_index: int | None = None
+    """Which run, counted from 0, where several settings were trained together."""
     seed: int = 0
     """Fixes everything that is random."""
 

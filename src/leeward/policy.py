@@ -23,6 +23,7 @@ from leeward import acting, config, policy_folder
 from leeward.algorithms import get_algorithm
 from leeward.data.sampling import Scaling
 from leeward.errors import CheckpointError, ConfigError, SpecError
+from leeward.run import favored_runs
 from leeward.types import Algorithm, Box, Discrete, Spec
 
 
@@ -57,6 +58,8 @@ class PolicyStack:
     data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """The data set's `name`, `hash` and `ranges` (of vectors, every number's least and largest
     values); `observation_names`, `action_names` and `reward_transform` where there were any."""
+    favored: tuple[int, ...] = ()
+    """Indices of the runs with the settings that held-out episodes favor; none if not known."""
 
     def act(self, observation: np.ndarray) -> np.ndarray:
         """Deterministic actions: [N, E, *obs] → [N, E, A] inside the box, or [N, E] integers."""
@@ -73,11 +76,15 @@ class PolicyStack:
     def select(self, seed: int | None = None, run: int | None = None) -> Policy:
         """One run's policy: the one at index `run`, else the one with that seed, else the first.
 
+        Of runs with different settings it is one with those that held-out episodes favor.
+
         Raises:
-            CheckpointError: no such run, or several with that seed (a sweep), so that only `run`
-                tells them apart.
+            CheckpointError: no such run, or several whose settings differ (a sweep) and none of
+                them favored, so that only `run` tells them apart.
         """
         index = self._index(seed, run)
+        of_several = len({tuple(trained.settings.items()) for trained in self.runs}) > 1
+        chosen = run is None and of_several and index in self.favored
         return Policy(
             algorithm=self.algorithm,
             config=_config_of_run(self.config, index),
@@ -87,6 +94,9 @@ class PolicyStack:
             run=self.runs[index],
             env=self.env,
             data=self.data,
+            note=f"run {index}: held-out episodes favor {_settings(self.runs[index])}"
+            if chosen
+            else "",
         )
 
     def _index(self, seed: int | None, run: int | None) -> int:
@@ -94,16 +104,20 @@ class PolicyStack:
             if not 0 <= run < len(self.runs):
                 raise CheckpointError(f"there is no run {run}: runs are 0 to {len(self.runs) - 1}")
             return run
-        if seed is None:
-            return 0
-        found = [i for i, trained in enumerate(self.runs) if trained.seed == seed]
+        found = [i for i, trained in enumerate(self.runs) if seed in (None, trained.seed)]
         if not found:
             seeds = ", ".join(str(s) for s in sorted({trained.seed for trained in self.runs}))
             raise CheckpointError(f"there is no run with seed {seed}: seeds are {seeds}")
-        if len(found) > 1:
-            choices = "; ".join(f"run {i}: {_settings(self.runs[i])}" for i in found)
-            raise CheckpointError(f"{len(found)} runs have seed {seed}, choose one ({choices})")
-        return found[0]
+        first: dict[tuple[tuple[str, float], ...], int] = {}  # run with each of the settings
+        for i in found:
+            first.setdefault(tuple(self.runs[i].settings.items()), i)
+        if len(first) > 1:
+            found = [i for i in found if i in self.favored]
+        if found:
+            return found[0]
+        which = "the settings differ" if seed is None else f"{len(first)} runs have seed {seed}"
+        choices = "; ".join(f"run {i}: {_settings(self.runs[i])}" for i in first.values())
+        raise CheckpointError(f"{which}, choose one ({choices})")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +138,8 @@ class Policy:
     run: TrainedRun
     env: str | None = None
     data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    note: str = ""
+    """Why it is this of several runs with different settings, where it was not asked for."""
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         """The deterministic action, in the environment's units and inside its box.
@@ -270,12 +286,14 @@ def load_policy(
 
     Args:
         path: a run directory, or the folder of a saved policy.
-        seed: the run's seed; default the first run.
+        seed: the run's seed; default the first run. Where settings differ it is that of the runs
+            that held-out episodes favor, if some were held out (`Policy.note` says so).
         checkpoint: as `load_policies`.
-        run: the run's index, where a sweep has several runs of one seed.
+        run: the run's index, where several with different settings were trained together.
 
     Raises:
-        CheckpointError: nothing there, damaged, newer than this version reads, or no such run.
+        CheckpointError: nothing there, damaged, newer than this version reads, no such run, or
+            several with different settings of which none is favored.
     """
     return load_policies(path, checkpoint).select(seed, run)
 
@@ -292,6 +310,7 @@ def load_policies(path: str | Path, checkpoint: str | int | None = None) -> Poli
         CheckpointError: nothing there, damaged, or newer than this version reads.
     """
     folder = policy_folder.find(Path(path), None if checkpoint is None else str(checkpoint))
+    favored = favored_runs(Path(path))
     description, archive = policy_folder.read(folder)
     try:
         algorithm = get_algorithm(description["algorithm"])
@@ -312,7 +331,7 @@ def load_policies(path: str | Path, checkpoint: str | int | None = None) -> Poli
     arrays = policy_folder.unpack(folder, archive, shapes)
     tree = jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(arrays[n]) for n in shapes])
     return PolicyStack(
-        algorithm, values, spec, tree["scaling"], tree["policy"], runs, env=env, data=data
+        algorithm, values, spec, tree["scaling"], tree["policy"], runs, env, data, favored
     )
 
 

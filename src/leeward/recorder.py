@@ -14,6 +14,7 @@ from leeward.held_out import favored
 from leeward.job import Job, Position
 from leeward.logging import JsonLines, Logger, make_loggers
 from leeward.progress import View
+from leeward.run import keep_favored
 from leeward.types import UNMEASURED
 
 
@@ -92,7 +93,8 @@ class Recorder:
         """One line a run of what the phase measured at its end [N].
 
         Yields:
-            The phase's warnings, each with the run's name; last, which settings are favored.
+            The phase's warnings, each with the run's name; last, which settings are favored, which
+            the run directory keeps.
         """
         measurement = self._job.algorithm.phases[phase].measurement
         assert measurement is not None
@@ -108,8 +110,9 @@ class Recorder:
                 yield f"{self._job.run_name(run)}: {warning}"
         if phase == self._job.last_phase:
             choice = favored(self._job, numbers, without)
+            keep_favored(self._directory, None if choice is None else choice.to_json())
             if choice is not None:
-                yield choice
+                yield choice.text
 
     def estimate(self, phase: int, step: int, value: np.ndarray, without: Collection[int]) -> None:
         """One line a run of its estimated value [N], left out where there is none."""

@@ -23,6 +23,8 @@ FORMAT = 1
 """Version of the run directory's layout."""
 SWEEP = "sweep.json"
 """The file that makes a folder of runs a sweep's: its plan."""
+FAVORED = "favored.json"
+"""Which of the settings that were trained together held-out episodes favor."""
 ESTIMATES = "ope.json"
 """The file with what `leeward ope` found, in a run directory or beside runs: reports show it."""
 
@@ -67,6 +69,11 @@ class Run:
     def finished(self) -> bool:
         """Whether training came to its end."""
         return (self.directory / "final").is_dir()
+
+    @property
+    def favored(self) -> tuple[int, ...]:
+        """Runs with the settings that held-out episodes favor; none if nothing was held out."""
+        return favored_runs(self.directory)
 
     @property
     def all_combinations(self) -> bool:
@@ -123,6 +130,37 @@ def all_combinations(rows: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the rows of a run's table are all combinations of their seeds and settings."""
     names = [name for name in rows[0] if name != "run"]
     return len(rows) == math.prod(len({row[name] for row in rows}) for name in names)
+
+
+def favored_runs(directory: Path) -> tuple[int, ...]:
+    """Indices of the runs of a directory whose settings held-out episodes favor; often none.
+
+    Raises:
+        CheckpointError: the file that says so is damaged.
+    """
+    path = directory / FAVORED
+    if not path.is_file():
+        return ()
+    try:
+        return tuple(int(run) for run in json.loads(path.read_text())["runs"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} is damaged: delete it, and name the run yourself") from error
+
+
+def keep_favored(directory: Path, choice: Mapping[str, Any] | None) -> None:
+    """Writes what `favored_runs` reads, or removes it where nothing is favored (any more).
+
+    Raises:
+        CheckpointError: it cannot be written.
+        DiskError: the disk is full.
+    """
+    try:
+        if choice is None:
+            (directory / FAVORED).unlink(missing_ok=True)
+        else:
+            write_json(directory / FAVORED, choice)
+    except OSError as error:
+        raise _cannot_write(directory, error) from error
 
 
 def has_numbers(directory: Path) -> bool:

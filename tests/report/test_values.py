@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,17 +140,24 @@ def test_a_damaged_close_up_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
-def two_methods(folder: Path, fraction: float = 0.1) -> tuple[Path, Path]:
+LIKELIHOODS = ({"held_out__log_likelihood": 2.0}, {"held_out__log_likelihood": 1.0})
+
+
+def two_methods(
+    folder: Path, fraction: float = 0.1, numbers: Sequence[dict[str, float]] = LIKELIHOODS
+) -> tuple[Path, Path]:
     """FMR and BC, three seeds each, measured on held-out episodes."""
     directories = []
-    for algorithm, shift, share in (("fmr", 0.0, 0.1), ("bc", -1.0, fraction)):
+    for algorithm, phase, share, own in (
+        ("fmr", "policy", 0.1, numbers[0]),
+        ("bc", "train", fraction, numbers[1]),
+    ):
         directory = write_run(
             folder / algorithm, [30.0, 31.0, 32.0], algorithm=algorithm,
             config={"validation_fraction": share},
         )  # fmt: skip
-        phase = "policy" if algorithm == "fmr" else "train"
         measured(directory, "behavior", held_out__log_likelihood=99.0)  # not the policy's
-        measured(directory, phase, held_out__log_likelihood=2.0 + shift)
+        measured(directory, phase, **own)
         directories.append(directory)
     return directories[0], directories[1]
 
@@ -161,6 +169,16 @@ def test_held_out_episodes_favor_a_method(tmp_path: Path) -> None:
     rows = rows_of(tmp_path / "out" / "tables" / "held-out.csv")
     found = [(row["Method"], row["Seeds"], row["Log-likelihood"]) for row in rows]
     assert found == [("fmr", "3", "2"), ("bc", "3", "1")]
+
+
+def test_a_policy_without_a_likelihood_is_compared_by_its_error(tmp_path: Path) -> None:
+    """The smaller error is the better one, here of the method that has no density."""
+    both = {"held_out__log_likelihood": 2.0, "held_out__squared_error": 0.04}
+    runs = two_methods(tmp_path, numbers=(both, {"held_out__squared_error": 0.01}))
+    text = report(runs, tmp_path / "out").read_text()
+    assert (
+        "On made-up-v0 held-out episodes favor bc: squared error 0.01 against 0.04 of fmr." in text
+    )
 
 
 def test_other_held_out_episodes_are_not_compared(tmp_path: Path) -> None:

@@ -18,12 +18,13 @@ class ExportOptions:
     format: str | None = None
     """onnx, stablehlo or numpy; default by --out."""
     seed: int | None = None
-    """Which of the run's seeds; default the first."""
+    """Which of the run's seeds; default the first, with the settings that held-out episodes favor
+    where there are several."""
     checkpoint: str | None = None
     """Which policy: best (by the evaluations of training), last, or a checkpoint's STEP; default
     the best where the run was evaluated, else the last."""
     run_index: int | None = None
-    """Which run of a sweep, counted from 0, where several have one seed."""
+    """Which run, counted from 0, where several settings were trained together."""
     overwrite: bool = False
     """Replace files that are there."""
 
@@ -52,6 +53,7 @@ def main(arguments: list[str]) -> int:
     lines = [
         f"{done.path}: {card['algorithm']}, seed {card['seed']}, {_shape(observation)} → "
         f"{_shape(action)}",
+        *([done.note] if done.note else []),
         f"card: {done.card}",
     ]
     if card["format"] == "numpy":

@@ -16,7 +16,10 @@ class WatchOptions:
     episodes: int = 1
     """How many episodes."""
     seed: int | None = None
-    """Which of the run's seeds; default the first."""
+    """Which of the run's seeds; default the first, with the settings that held-out episodes favor
+    where there are several."""
+    run_index: int | None = None
+    """Which run, counted from 0, where several settings were trained together."""
     checkpoint: str = "best"
     """Which policy: best (by the evaluations of training), last, or a checkpoint's STEP."""
     env: str | None = None
@@ -36,7 +39,11 @@ def main(arguments: list[str]) -> int:
     from leeward.policy import load_policy
     from leeward.watch import watch
 
-    policy = load_policy(parsed.run, seed=parsed.seed, checkpoint=parsed.checkpoint)
+    policy = load_policy(
+        parsed.run, seed=parsed.seed, checkpoint=parsed.checkpoint, run=parsed.run_index
+    )
+    if policy.note:
+        print(policy.note)  # noqa: T201
     result = watch(
         policy,
         parsed.env,

@@ -47,6 +47,8 @@ class Exported(NamedTuple):
     than 1; of discrete actions the share of observations with another one."""
     latency: float | None
     """Median seconds of a call with one observation, of the ONNX form."""
+    note: str = ""
+    """Why it is this of several runs with different settings, where it was not asked for."""
 
 
 def export(
@@ -101,7 +103,7 @@ def export(
     beside = {**card, "sha256": hashlib.sha256(content).hexdigest()}
     text = json.dumps(beside, indent=1) + "\n"
     write_files({card_path(path): text.encode(), path: content})
-    return Exported(path, card_path(path), difference, latency)
+    return Exported(path, card_path(path), difference, latency, policy.note)
 
 
 def _form(name: str | None, path: Path) -> tuple[str, Form]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from leeward.held_out import MEASURES as COMPARED
 from leeward.report import blocks
 from leeward.report.blocks import Block, Section
 from leeward.report.diagnostics import Metrics
@@ -76,18 +77,18 @@ def _values(cell: Sequence[Trained], metrics: Mapping[Path, Metrics], name: str)
 def _sentences(
     results: Results, task: Task, found: Mapping[tuple[str, str], Mapping[str, np.ndarray]]
 ) -> list[str]:
-    """Which method a task's held-out episodes favor, and whether they are the same ones."""
-    name = "held_out/log_likelihood"
-    means = {
-        method: float(own[name].mean())
-        for (method, place), own in found.items()
-        if place == task.name and name in own
-    }
-    if len(means) < 2:
+    """Which method a task's held-out episodes favor, and whether they are the same ones.
+
+    Compared is the first of COMPARED that all methods have: a deterministic policy has no
+    likelihood, but an error as the others do.
+    """
+    here = {method: own for (method, place), own in found.items() if place == task.name}
+    shared = [n for n in COMPARED if all(f"held_out/{n}" in own for own in here.values())]
+    if len(here) < 2 or not shared:
         return []
     fractions = {
         float(one.run.config["config"]["validation_fraction"])
-        for method in means
+        for method in here
         for one in results.cells[method, task.name]
     }
     if len(fractions) > 1:
@@ -96,8 +97,11 @@ def _sentences(
             f"On {task.name} these methods held out different episodes (--validation-fraction "
             f"{shares}), so their numbers do not compare."
         ]
-    first, second = sorted(means, key=lambda method: -means[method])[:2]
+    measure = shared[0]
+    means = {method: float(own[f"held_out/{measure}"].mean()) for method, own in here.items()}
+    first, second = sorted(means, key=lambda method: -COMPARED[measure] * means[method])[:2]
     return [
-        f"On {task.name} held-out episodes favor {first}: log-likelihood {means[first]:.4g} "
-        f"against {means[second]:.4g} of {second}."
+        f"On {task.name} held-out episodes favor {first}: "
+        f"{MEASURES[f'held_out/{measure}'].lower()} {means[first]:.4g} against "
+        f"{means[second]:.4g} of {second}."
     ]
