@@ -3,8 +3,9 @@
 Trains three runs with checkpoints (TD3+BC, IQL, BC), takes ten policies of different quality from
 them, plays each for its true discounted return, estimates each from the data alone, and compares:
 rank correlation (Spearman), and regret, what is lost by taking the policy that an estimator puts
-first, as a share of the range from the worst to the best. All that is there already is kept, so the
-command can be stopped and repeated; delete a file in --work to make it anew.
+first (in the mean, where it puts several first), as a share of the range from the worst to the
+best. All that is there already is kept, so the command can be stopped and repeated; delete a file
+in --work to make it anew.
 
     python benchmarks/ope.py --data hopper-medium-expert.hdf5
 
@@ -207,7 +208,8 @@ def table(
         f"Truth: mean discounted return (discount {DISCOUNT}) of {options.episodes} episodes. "
         f"Estimates from {found['episodes']:,} episodes of data, fitted Q evaluation with "
         f"{options.steps:,} updates a policy, {found['seconds']:.0f} s for all on "
-        f"{processor()}. Regret: what is lost by the policy put first, of the range of values.",
+        f"{processor()}. Regret: what is lost by the policy put first (the mean of those put "
+        "first), of the range of values. –: no value for every policy, or the same for all.",
         "",
         "| estimator | Spearman | regret | mean error | trusted |",
         "|---|---|---|---|---|",
@@ -219,16 +221,14 @@ def table(
         if np.isnan(value).any():
             lines.append(f"| {name} | – | – | – | {trusted} of {len(own)} |")
             continue
-        correlation = float(spearmanr(value, true).statistic)
         error = float(np.abs(value - true).mean())
         lines.append(
-            f"| {name} | {correlation:.2f} | {regret(value, true):.2f} | {error:.1f} "
-            f"| {trusted} of {len(own)} |"
+            f"| {name} | {_ranking(value, true)} | {error:.1f} | {trusted} of {len(own)} |"
         )
     ranking = -np.array([policy["rank"] for policy in found["policies"]], float)
     lines += [
-        f"| ranking of `leeward ope` | {float(spearmanr(ranking, true).statistic):.2f} "
-        f"| {regret(ranking, true):.2f} | | by {', '.join(found['ranked_by']) or 'none'} |",
+        f"| ranking of `leeward ope` | {_ranking(ranking, true)} | "
+        f"| by {', '.join(found['ranked_by']) or 'none'} |",
         "",
         f"Its verdict: {found['verdict']}",
         "",
@@ -242,9 +242,17 @@ def table(
     return "\n".join([*lines, "", "? marks estimates that the report says not to trust.", ""])
 
 
+def _ranking(value: np.ndarray, true: np.ndarray) -> str:
+    """Rank correlation and regret; dashes where all values are the same, which rank nothing."""
+    if np.ptp(value) == 0.0:
+        return "– | –"
+    return f"{float(spearmanr(value, true).statistic):.2f} | {regret(value, true):.2f}"
+
+
 def regret(value: np.ndarray, true: np.ndarray) -> float:
-    """(best − true value of the policy put first) / (best − worst)."""
-    return float((true.max() - true[np.argmax(value)]) / (true.max() - true.min()))
+    """(best − true value of the policy put first) / (best − worst); the mean of those put first."""
+    first = true[value == value.max()].mean()
+    return float((true.max() - first) / (true.max() - true.min()))
 
 
 def _cell(one: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from leeward import statistics
+from leeward.published.scores import find
 from leeward.statistics import (
     estimate,
     iqm,
@@ -93,6 +94,106 @@ def test_intervals_equal_rliable_s_up_to_the_noise_of_resampling() -> None:
         tolerance = 0.03 * (high - low)
         assert abs(found.low - low) < tolerance, name
         assert abs(found.high - high) < tolerance, name
+
+
+# What rliable 1.2.0 says of curves that `made_up` and further draws give, and of the bands of the
+# profile, with 50,000 resamples (20,000 of the curves).
+RLIABLE_PROFILE_BAND = ([0.95, 0.6833333333333333, 0.45], [1.0, 0.7833333333333333, 0.55])
+RLIABLE_CURVE = [13.90443044996992, 37.077624401614194, 59.99562391451072, 75.73608889520348]
+RLIABLE_CURVE_BAND = (
+    [11.636017979781318, 34.1457708497696, 56.80611771462106, 72.96444174345271],
+    [16.371241076929238, 40.0407861757763, 63.59456896556486, 78.84571639077399],
+)
+
+
+def test_bands_equal_rliable_s_up_to_the_noise_of_resampling() -> None:
+    one, _ = made_up()
+    thresholds = np.array([20.0, 50.0, 80.0])
+    profile = estimate(lambda scores: performance_profile(scores, thresholds), one)
+    level = np.random.default_rng(7).uniform(10, 110, size=6)
+    noise = np.random.default_rng(11).normal(0, 10, size=(8, 6, 4))
+    along = level[None, :, None] * np.array([0.2, 0.5, 0.8, 1.0]) + noise  # [runs, tasks, points]
+    curve = iqm_curve(list(along.transpose(1, 0, 2)), resamples=10_000)
+    np.testing.assert_allclose(curve.value, RLIABLE_CURVE, rtol=1e-12)
+    for found, band in ((profile, RLIABLE_PROFILE_BAND), (curve, RLIABLE_CURVE_BAND)):
+        low, high = map(np.asarray, band)
+        assert found.low is not None
+        assert found.high is not None
+        # A share moves by whole runs, of which there are 60.
+        tolerance = 0.03 * (high - low) + (1 / 60 if found is profile else 0.0)
+        assert (np.abs(found.low - low) <= tolerance + 1e-9).all()
+        assert (np.abs(found.high - high) <= tolerance + 1e-9).all()
+
+
+# Means of the last evaluation on D4RL's nine locomotion tasks as CORL publishes them: the average
+# that its table prints, and rliable 1.2.0's mean, median, IQM and optimality gap of the table.
+PUBLISHED = {
+    "bc": (50.4, 50.402222222222214, 52.3, 47.964, 49.597777777777786),
+    "bc-10": (69.29, 69.28888888888889, 67.34, 67.538, 32.91777777777777),
+    "td3-bc": (76.45, 76.44888888888889, 82.71, 76.78, 24.795555555555552),
+    "awac": (67.72, 67.72111111111111, 66.53, 65.074, 32.278888888888886),
+    "cql": (78.28, 78.28444444444443, 80.75, 80.732, 22.77777777777777),
+    "iql": (81.63, 81.63, 82.15, 84.552, 20.49666666666667),
+    "rebrac": (89.74, 89.74111111111111, 94.98, 94.228, 13.303333333333342),
+}
+
+
+def published(method: str) -> list[np.ndarray]:
+    """One number a task."""
+    return [
+        np.array([find(f"{method}/{robot}-{quality}-v2@corl").mean])
+        for robot in ("halfcheetah", "hopper", "walker2d")
+        for quality in ("medium", "medium-replay", "medium-expert")
+    ]
+
+
+@pytest.mark.parametrize("method", PUBLISHED)
+def test_numbers_of_a_published_table_equal_rliable_s_and_its_own_averages(method: str) -> None:
+    average, *theirs = PUBLISHED[method]
+    scores = published(method)
+    assert float(mean(scores)) == pytest.approx(average, abs=0.0051)  # printed with two digits
+    found = [float(f(scores)) for f in (mean, median, iqm, optimality_gap)]
+    np.testing.assert_allclose(found, theirs, rtol=1e-12)
+
+
+def test_the_chance_of_improvement_of_a_published_table_equals_rliable_s() -> None:
+    chance = probability_of_improvement(published("rebrac"), published("iql"))
+    np.testing.assert_allclose(chance, 0.8888888888888888, rtol=1e-12)
+
+
+def trimmed_mean(values: np.ndarray) -> float:
+    """The mean of the middle half, by a loop."""
+    kept = sorted(values.tolist())
+    cut = len(kept) // 4
+    return sum(kept[cut : len(kept) - cut]) / (len(kept) - 2 * cut)
+
+
+def test_the_bands_of_profiles_and_curves_are_those_of_a_plain_bootstrap() -> None:
+    """Whole runs are drawn within every task, by a loop of its own with other draws."""
+    one, _ = made_up()
+    generator = np.random.default_rng(99)
+    thresholds = np.array([20.0, 50.0, 80.0])
+    curves = [task[:, None] * np.array([0.3, 0.7, 1.0]) for task in one]
+    shares, means = [], []
+    for _ in range(3_000):
+        rows = [generator.choice(len(task), size=len(task)) for task in one]
+        drawn = np.concatenate([task[row] for task, row in zip(one, rows, strict=True)])
+        shares.append([sum(drawn > threshold) / len(drawn) for threshold in thresholds])
+        along = np.concatenate([curve[row] for curve, row in zip(curves, rows, strict=True)])
+        means.append([trimmed_mean(along[:, k]) for k in range(3)])
+    profile = estimate(
+        lambda scores: performance_profile(scores, thresholds), one, resamples=10_000
+    )
+    curve = iqm_curve(curves, resamples=10_000)
+    for found, resampled in ((profile, shares), (curve, means)):
+        low, high = np.percentile(resampled, [2.5, 97.5], axis=0)
+        assert found.low is not None
+        assert found.high is not None
+        assert (high > low).all()
+        # A share moves by whole runs, of which there are 60.
+        tolerance = 0.05 * (high - low) + (1 / 60 if found is profile else 0.0)
+        assert (np.abs(found.low - low) <= tolerance + 1e-9).all()
+        assert (np.abs(found.high - high) <= tolerance + 1e-9).all()
 
 
 def test_tasks_may_have_different_numbers_of_runs() -> None:

@@ -216,7 +216,7 @@ def test_errors_in_a_file_are_ignored_too(tmp_path: Path, npz: Path) -> None:
     columns["actions"][3, 0] = 1.5
     path = tmp_path / "wild.npz"
     np.savez(path, **columns)
-    settings = {"data_options": {"action_low": [-1.0], "action_high": [1.0]}}
+    settings: dict[str, Any] = {"data_options": {"action_low": [-1.0], "action_high": [1.0]}}
     with pytest.raises(DataError, match=r"wild: action 1\.5 at row 3, dimension 0, is outside"):
         train(tmp_path / "run", path, **settings)
     run = train(tmp_path / "run", path, ignore_errors=True, **settings)

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float, Int, Shaped
 
 from leeward import numpy_program
 from leeward.data.sampling import Scaling
@@ -101,6 +101,31 @@ def log_prob(
     if isinstance(spec.action, Box):
         return density - jnp.log(scaling.action_scale).sum()
     return density
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def sample(
+    spec: Spec,
+    count: int,
+    policy: Any,
+    scaling: Scaling,
+    observation: Shaped[Array, "B *obs"],
+    number: Int[Array, " B"],
+) -> Array:
+    """[B, count, …] actions drawn at each observation, in the environment's units and its box.
+
+    The draws depend on the observation's `number` and on nothing else that stands beside it.
+    """
+
+    def draw(own: Array, number: Array) -> Array:
+        distribution = policy(scaling.normalize(own[None]))
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(0), number), count)
+        return jax.vmap(lambda key: distribution.sample(key)[0])(keys)
+
+    action = scaling.to_environment(jax.vmap(draw)(observation, number))
+    if isinstance(spec.action, Box):
+        return jnp.clip(action, *(jnp.asarray(bound)[None, None, :] for bound in spec.action))
+    return action
 
 
 def has_density(spec: Spec, policy: Any) -> bool:

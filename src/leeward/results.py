@@ -88,7 +88,9 @@ def _below(path: Path) -> list[Run]:
         why = "not a folder" if path.exists() else "no such folder"
         raise CheckpointError(f"{path}: {why}: name a run directory, or a folder that holds some")
     found = sorted(file.parent for file in path.rglob("config.json"))
-    if found and (path / SWEEP).is_file():  # a note tells of its jobs that have no numbers yet
+    whole = path.resolve()
+    if any((folder / SWEEP).is_file() for folder in (whole, *whole.parents)):
+        # A note tells of the sweep's jobs that have no numbers yet.
         found = [directory for directory in found if has_numbers(directory)] or found
     if not found:
         raise CheckpointError(

@@ -54,6 +54,9 @@ def test_regret_is_what_the_policy_put_first_loses(benchmark: ModuleType) -> Non
     assert benchmark.regret(np.array([1.0, 2.0, 3.0]), true) == 0.0
     assert benchmark.regret(np.array([1.0, 9.0, 3.0]), true) == pytest.approx(0.25)
     assert benchmark.regret(np.array([9.0, 2.0, 3.0]), true) == 1.0
+    # Two of the three are put first: what is lost in the mean of them, in either order.
+    assert benchmark.regret(np.array([9.0, 9.0, 3.0]), true) == pytest.approx(0.625)
+    assert benchmark.regret(np.array([3.0, 9.0, 9.0]), true) == pytest.approx(0.125)
 
 
 def test_the_table_has_a_line_for_every_estimator_and_policy(
@@ -64,10 +67,11 @@ def test_the_table_has_a_line_for_every_estimator_and_policy(
     truth = [[10.0 * i, 10.0 * i + 2.0] for i in range(count)]
     backwards: list[float | None] = [-1.0 * i for i in range(count)]
     missing: list[float | None] = [None, *backwards[1:]]
+    tied: list[float | None] = [5.0] * count
     text = benchmark.table(
         list(benchmark.CANDIDATES),
         truth,
-        found(benchmark, {"pdis": missing, "wis": backwards}),
+        found(benchmark, {"pdis": missing, "wis": backwards, "sn-pdis": tied}),
         options,
     )
     lines = text.splitlines()
@@ -75,6 +79,9 @@ def test_the_table_has_a_line_for_every_estimator_and_policy(
     assert by_name["fqe"] == "| fqe | 1.00 | 0.00 | 41.5 | 9 of 10 |"  # the mean of 9i + 1
     assert by_name["wis"].startswith("| wis | -1.00 | 1.00 |")
     assert by_name["pdis"] == "| pdis | – | – | – | 9 of 10 |"
+    assert by_name["sn-pdis"].startswith("| sn-pdis | – | – | ")  # the same for all ranks nothing
+    ranking = "ranking of `leeward ope`"
+    assert by_name[ranking] == f"| {ranking} | 1.00 | 0.00 | | by fqe |"
     best = str(benchmark.CANDIDATES[-1])
     assert by_name[best].startswith(f"| {best} | 91.0 ± 1.0 | 9 | 9 | -9 |")
     assert by_name[str(benchmark.CANDIDATES[0])].count("?") == 6

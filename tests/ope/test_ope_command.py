@@ -19,7 +19,7 @@ from leeward.ope import OpeOptions, Target, estimate
 from leeward.ope.candidates import candidates
 from leeward.ope.report import ESTIMATORS
 from leeward.policy import save_policy
-from pushing import push
+from pushing import push, sway
 from training import train
 
 FLAGS = ["--steps", "40", "--behavior-steps", "40", "--hidden", "8", "--batch-size", "16"]
@@ -44,7 +44,8 @@ def test_policies_are_ranked_in_a_table_as_json_and_as_csv(
     saved: list[str], npz: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "ope.csv"
-    assert cli.main(["ope", *saved, str(npz), *FLAGS, "--csv", str(target), "--quiet"]) == 0
+    kept = ["--csv", str(target), "--out", str(tmp_path)]
+    assert cli.main(["ope", *saved, str(npz), *FLAGS, *kept, "--quiet"]) == 0
     shown = capsys.readouterr().out
     for word in ("home seed 0", "away seed 0", *ESTIMATORS, "the data's own: -", "agreement of"):
         assert word in shown
@@ -55,6 +56,7 @@ def test_policies_are_ranked_in_a_table_as_json_and_as_csv(
     out, err = capsys.readouterr()
     assert err == ""
     read = json.loads(out)
+    assert json.loads((tmp_path / "ope.json").read_text()) == read
     assert read["episodes"] == 40
     assert read["verdict"] in shown.replace("\n", " ")
     for policy in read["policies"]:
@@ -101,6 +103,60 @@ def test_a_policy_that_diverged_is_left_out(
     )
 
 
+def test_policies_with_a_density_are_valued_as_they_sample(
+    saved: list[str], npz: Path, tmp_path: Path, continuous_dataset: Dataset, capsys: Any
+) -> None:
+    data = continuous_dataset
+    policy = sway(data, 1.0, -1.0)
+    target = Target.of_policy("mine", policy, data, stochastic=True)
+    target.check(data)
+    assert target.choice.shape == (len(data.reward), 8, 2)
+    point = data.observation[:, None, :2].astype(np.float64)
+    noise = np.arctanh(target.choice.astype(np.float64).clip(-1 + 1e-7, 1 - 1e-7)) + point
+    assert noise.mean() == pytest.approx(0.0, abs=0.02)
+    assert noise.std() == pytest.approx(np.exp(-1.0), abs=0.02)
+    assert len(np.unique(target.choice[..., 0])) > 7 * len(data.reward)  # all are drawn apart
+    np.testing.assert_array_equal(
+        target.log_density, policy.log_prob(data.observation, data.action)
+    )
+    with pytest.raises(SpecError, match="mine has no density, so it cannot be valued"):
+        Target.of_policy("mine", push(data, 1.0), data, stochastic=True)
+    save_policy(tmp_path / "sway", policy)
+    line = ["ope", saved[0], str(tmp_path / "sway"), str(npz), *FLAGS, "--stochastic", "--json"]
+    assert cli.main(line) == 0
+    read = json.loads(capsys.readouterr().out)
+    assert read["notes"][-2:] == [
+        "home seed 0 is valued by its deterministic action: it has no density",
+        "sway seed 0 is valued as it samples",
+    ]
+    for found in read["policies"]:
+        assert all(one["value"] is not None for one in found["estimates"].values())
+
+
+def test_a_stochastic_target_needs_draws_and_their_density(continuous_dataset: Dataset) -> None:
+    rows = len(continuous_dataset.reward)
+    together = (
+        "mine: several actions a row and the log-density of the data's actions go together: give "
+        "both for a stochastic policy over continuous actions, else none"
+    )
+    draws, density = np.zeros((rows, 4, 2)), np.zeros(rows)
+    for target, text in (
+        (Target("mine", draws), together),
+        (Target("mine", draws[:, 0], log_density=density), together),
+        (
+            Target("mine", draws, log_density=density[:3]),
+            f"mine: log-densities must be {rows} numbers, one a row, got shape (3,)",
+        ),
+        (
+            Target("mine", draws, log_density=density + np.nan),
+            f"mine: log-densities must be {rows} numbers, one a row, got shape ({rows},) with NaN",
+        ),
+    ):
+        with pytest.raises(SpecError) as caught:
+            estimate(continuous_dataset, [target])
+        assert str(caught.value) == text
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -108,6 +164,7 @@ def test_a_policy_that_diverged_is_left_out(
         (["--steps", "0"], "--steps must be at least 1, got 0"),
         (["--bandwidth", "0"], "--bandwidth must be above 0 and at most 10, got 0.0"),
         (["--csv", "nowhere/ope.csv"], "--csv nowhere/ope.csv: there is no folder nowhere"),
+        (["--out", "nowhere/ope.json"], "--out nowhere/ope.json: there is no folder nowhere"),
     ],
 )
 def test_impossible_settings_are_one_line(

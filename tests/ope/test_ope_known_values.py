@@ -113,6 +113,14 @@ def test_the_density_of_a_table_s_actions_is_found() -> None:
     fitted = fit_behavior(data, to_device(data, scaling), scaling, steps=2_000, hidden=(16, 16))
     found = np.exp(fitted.log_prob(np.eye(3)[[0, 0, 1, 1, 2, 2]], np.array([0, 1] * 3)))
     np.testing.assert_allclose(found.reshape(3, 2), BEHAVIOR, atol=0.05)
+    # A saved policy of discrete actions is valued by these probabilities, if it is to sample.
+    part = Dataset.from_arrays(
+        np.eye(3), np.array([0, 1, 0]), np.zeros(3), np.zeros(3, bool), action_count=2
+    )
+    target = Target.of_policy("cloned", fitted, part, stochastic=True)
+    target.check(part)
+    np.testing.assert_allclose(target.choice, found.reshape(3, 2), rtol=1e-4)
+    assert target.log_density is None
 
 
 # --- A line: s' = a·s + b·u + noise, reward −(s² + u²/10), policies u = −gain·s ---
@@ -120,13 +128,19 @@ def test_the_density_of_a_table_s_actions_is_found() -> None:
 A, B, NOISE, COST, STEPS = 0.9, 0.5, 0.1, 0.1, 8
 GAINS = {"firm": 0.9, "gentle": 0.4, "wrong": -0.1}
 OWN_GAIN, OWN_NOISE = 0.5, 0.4
+NOISY_GAIN, NOISY_SPREAD = 0.6, 0.4
 
 
-def line_values(gain: float, state: np.ndarray, steps: int | None = None) -> np.ndarray:
-    """−(p·s² + c), by the recursion p = 1 + gain²/10 + γ(a − b·gain)²p, c = γ(c + p·noise²)."""
+def line_values(
+    gain: float, state: np.ndarray, steps: int | None = None, spread: float = 0.0
+) -> np.ndarray:
+    """−(p·s² + c) of u = −gain·s + spread·ε.
+
+    p = 1 + gain²/10 + γ(a − b·gain)²p and c = spread²/10 + γ(c + p(noise² + b²spread²)).
+    """
     p = c = 0.0
     for _ in range(1_000 if steps is None else steps):
-        c = DISCOUNT * (c + p * NOISE**2)
+        c = COST * spread**2 + DISCOUNT * (c + p * (NOISE**2 + B**2 * spread**2))
         p = 1.0 + COST * gain**2 + DISCOUNT * (A - B * gain) ** 2 * p
     return -(p * state**2 + c)
 
@@ -166,7 +180,19 @@ def line_report() -> Report:
     density = -0.5 * noise**2 - np.log(OWN_NOISE * np.sqrt(2.0 * np.pi))
     density = np.where(data.recorded, density, 0.0)
     targets = [Target(name, -gain * data.observation) for name, gain in GAINS.items()]
-    return estimate(data, targets, OPTIONS, behavior=density)
+    return estimate(data, [*targets, noisy()], OPTIONS, behavior=density)
+
+
+def noisy() -> Target:
+    """A stochastic policy: four actions drawn at every row, and its density of the data's."""
+    data = line()
+    draw = np.random.default_rng(4).normal(size=(len(data.reward), 4, 1))
+    distance = (data.action + NOISY_GAIN * data.observation)[:, 0] / NOISY_SPREAD
+    return Target(
+        "noisy",
+        -NOISY_GAIN * data.observation[:, None, :] + NOISY_SPREAD * draw,
+        log_density=-0.5 * distance**2 - np.log(NOISY_SPREAD * np.sqrt(2.0 * np.pi)),
+    )
 
 
 @pytest.mark.parametrize("name", GAINS)
@@ -195,5 +221,24 @@ def test_policies_of_a_linear_system_are_ranked_as_they_are() -> None:
     report = line_report()
     state = line().observation[line().episode_start, 0].astype(np.float64)
     worth = {name: line_values(gain, state).mean() for name, gain in GAINS.items()}
-    fqe = {p.name: p.estimates["fqe"].value for p in report.policies}
+    fqe = {p.name: p.estimates["fqe"].value for p in report.policies if p.name in GAINS}
     assert sorted(fqe, key=lambda n: -fqe[n]) == sorted(worth, key=lambda n: -worth[n])  # type: ignore[operator]
+
+
+def test_a_stochastic_policy_is_worth_what_it_is_with_its_noise() -> None:
+    """By draws in the critics' targets and by its own density in the weights."""
+    data = line()
+    first = data.observation[data.episode_start, 0].astype(np.float64)
+    truth, cut, without = (
+        float(line_values(NOISY_GAIN, first, steps, spread).mean())
+        for steps, spread in ((None, NOISY_SPREAD), (STEPS, NOISY_SPREAD), (None, 0.0))
+    )
+    assert truth < 1.2 * without  # the noise costs more than estimates may be wrong by
+    (found,) = (p for p in line_report().policies if p.name == "noisy")
+    for estimator in ("fqe", "dr", "wdr"):
+        assert found.estimates[estimator].value == pytest.approx(truth, rel=0.07), estimator
+    for estimator in ("pdis", "sn-pdis"):
+        one = found.estimates[estimator]
+        assert one.value == pytest.approx(cut, rel=0.05), estimator
+        assert one.effective is not None
+        assert one.effective > 500  # close to the behavior, so weights are mild

@@ -122,14 +122,14 @@ def _add_the_rest(runs: Path) -> None:
     place = draw.normal(size=(scattered, 2)) * (3.0, 1.0)
     chosen = runs / "iql" / "hopper-medium-v2"
     (chosen / "closeups").mkdir()
-    np.savez(
-        chosen / "closeups" / "value.npz",
-        walk=np.repeat([-1, 0, 1], [scattered, along // 2, along // 2]),
-        component=np.concatenate([place, np.full((along, 2), np.nan)]),
-        explained=np.array([0.6, 0.2]),
-        value=value,
-        **{"return": value + draw.normal(0.0, 5.0, size=value.shape)},
-    )
+    arrays: dict[str, Any] = {
+        "walk": np.repeat([-1, 0, 1], [scattered, along // 2, along // 2]),
+        "component": np.concatenate([place, np.full((along, 2), np.nan)]),
+        "explained": np.array([0.6, 0.2]),
+        "value": value,
+        "return": value + draw.normal(0.0, 5.0, size=value.shape),
+    }
+    np.savez(chosen / "closeups" / "value.npz", **arrays)
     (chosen / "policy.mp4").write_bytes(bytes(2_000))
     estimate = {"value": 250.5, "low": 240.0, "high": 261.0, "reliable": True, "reasons": []}
     poor = {**estimate, "reliable": False, "reasons": ["it rests on 1.0 effective episodes of 40"]}

@@ -16,7 +16,7 @@ import leeward
 from fabricated import write_run
 from leeward import cli
 from leeward.errors import CheckpointError
-from leeward.ope.candidates import candidates
+from leeward.ope.candidates import candidates, find_places
 from leeward.results import collect, find_runs
 from leeward.sweep import Schedule, resume_sweep
 from sweeping import attempts, flags, started, states, steps, under_way, wait_for
@@ -196,6 +196,17 @@ def test_reports_and_comparisons_read_a_sweep_s_runs(tmp_path: Path) -> None:
     assert found.outcome == "better"
 
 
+def test_a_part_of_a_sweep_is_read_as_the_whole(tmp_path: Path) -> None:
+    place = fabricated(tmp_path / "sweep")
+    found = find_runs([place / "bc"])
+    assert [run.directory for run in found] == [place / "bc/hopper"]
+    assert (
+        f"1 of 3 jobs of the sweep {place} have no numbers yet (bc/walker): they are left out."
+    ) in collect(found).notes
+    page = leeward.report(place / "bc", tmp_path / "out").read_text()
+    assert "jobs of the sweep" in page
+
+
 def test_off_policy_evaluation_reads_a_sweep_s_finished_runs(npz: Path, tmp_path: Path) -> None:
     place = tmp_path / "sweep"
     train(place / "bc" / "small", npz, "bc", **(SMALL | {"steps": 2}))
@@ -204,6 +215,22 @@ def test_off_policy_evaluation_reads_a_sweep_s_finished_runs(npz: Path, tmp_path
     with pytest.raises(CheckpointError) as error:
         leeward.load_policy(place)
     assert str(error.value) == f"{place} is a sweep: name one of the run directories in it"
+    # Folders in a sweep, and folders of no sweep at all, stand for the runs that they hold.
+    jobs = [{"name": name} for name in ("bc/small", "bc/other", "iql/small")]
+    (place / "sweep.json").write_text(json.dumps({"format": 1, "jobs": jobs}))
+    found = find_places([place / "bc"])
+    assert found.paths == [place / "bc" / "small"]
+    assert found.left_out == [
+        f"1 of 2 runs in {place / 'bc'} are not finished (other): they are left out"
+    ]
+    (place / "sweep.json").unlink()
+    write_run(place / "bc" / "begun", [1.0], algorithm="bc", finished=False)
+    found = find_places([place])
+    assert found.paths == [place / "bc" / "small"]
+    assert found.left_out == [
+        f"1 of 2 runs in {place} are not finished (bc/begun): they are left out"
+    ]
+    assert [one.name for one in candidates([place])] == ["small seed 0 last"]
 
 
 def test_a_sweep_none_of_whose_runs_is_finished_has_no_policies(tmp_path: Path) -> None:

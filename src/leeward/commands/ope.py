@@ -17,7 +17,7 @@ from leeward.commands.parsing import DataOptions, flags_of, load_arguments, pars
 from leeward.data.dataset import Dataset
 from leeward.errors import CheckpointError, ConfigError
 from leeward.forms import read
-from leeward.ope.candidates import candidates
+from leeward.ope.candidates import candidates, find_places
 from leeward.ope.estimation import estimate
 from leeward.ope.options import OpeOptions, check_options
 from leeward.ope.report import ESTIMATORS, Estimate, Report
@@ -25,6 +25,7 @@ from leeward.ope.targets import Target, weights_are_finite
 from leeward.options import RunOptions
 from leeward.policy import load_policy
 from leeward.progress import View
+from leeward.run import ESTIMATES
 from leeward.train import prepare_jax
 from leeward.whole_files import write_whole
 
@@ -36,11 +37,17 @@ class OpeCommandOptions:
     policies: Literal["both", "last", "best", "all"] = "both"
     """Which policies of a run: the last and the best of every seed (both), one of them, or all
     checkpoints too."""
+    stochastic: bool = False
+    """Value policies that have a density as they sample their actions, not by their deterministic
+    ones."""
     behavior: str | None = None
     """A run or saved policy with a density (such as BC with --density mixture) that made the data;
     default one that is fitted to the data."""
     env: str | None = None
     """The environment the data comes from, for its action box."""
+    out: str | None = None
+    """Write everything as JSON to this file, or as ope.json into this folder; leeward report shows
+    an ope.json that lies in a run directory or beside the runs."""
     csv: str | None = None
     """Write one line a policy and estimator to this file."""
     json: bool = False
@@ -72,16 +79,36 @@ def main(arguments: list[str]) -> int:
             "name one run or more, then the data set: leeward ope RUN… DATASET (leeward list "
             "datasets shows the names)"
         )
-    if parsed.csv is not None and not Path(parsed.csv).parent.is_dir():
-        raise ConfigError(f"--csv {parsed.csv}: there is no folder {Path(parsed.csv).parent}")
+    targets = _files(parsed)
     report = _report(parsed)
-    if parsed.csv is not None:
-        _write(Path(parsed.csv), report.to_csv())
+    text = {"out": json.dumps(report.to_json(), indent=1) + "\n", "csv": report.to_csv()}
+    for flag, path in targets.items():
+        _write(flag, path, text[flag])
     if parsed.json:
         print(json.dumps(report.to_json()))  # noqa: T201
     else:
         show(report)
     return 0
+
+
+def _files(parsed: Any) -> dict[str, Path]:
+    """Flag → the file that it asks for.
+
+    Raises:
+        ConfigError: its folder does not exist.
+    """
+    found = {}
+    for flag in ("out", "csv"):
+        given = getattr(parsed, flag)
+        if given is None:
+            continue
+        path = Path(given)
+        if flag == "out" and path.is_dir():
+            path = path / ESTIMATES
+        if not path.parent.is_dir():
+            raise ConfigError(f"--{flag} {given}: there is no folder {path.parent}")
+        found[flag] = path
+    return found
 
 
 def _report(parsed: Any) -> Report:
@@ -91,7 +118,7 @@ def _report(parsed: Any) -> Report:
     prepare_jax(RunOptions(device=parsed.device))
     behavior = None if parsed.behavior is None else load_policy(parsed.behavior)
     dataset = read(parsed.runs[-1], parsed.env, load_arguments(pick(DataOptions, parsed)))
-    targets, left_out = _targets(parsed, dataset)
+    targets, notes = _targets(parsed, dataset)
     view = View(None, parsed.quiet or parsed.json)
     try:
         report = estimate(
@@ -99,7 +126,8 @@ def _report(parsed: Any) -> Report:
         )
     finally:
         view.close()
-    return dataclasses.replace(report, notes=(*report.notes, *left_out))
+    chosen = [f"--behavior: {behavior.note}"] if behavior is not None and behavior.note else []
+    return dataclasses.replace(report, notes=(*report.notes, *notes, *chosen))
 
 
 class Progress:
@@ -117,16 +145,21 @@ class Progress:
 
 
 def _targets(parsed: Any, dataset: Dataset) -> tuple[list[Target], list[str]]:
-    """What every policy does on the data, and a note for each that diverged."""
-    targets, left_out = [], []
-    for name, policy in candidates(parsed.runs[:-1], parsed.policies):
-        if weights_are_finite(policy.policy):
-            targets.append(Target.of_policy(name, policy, dataset))
-        else:
-            left_out.append(f"{name} is left out: its training diverged")
+    """What every policy does on the data, and notes on what is left out."""
+    places = find_places(parsed.runs[:-1])
+    targets, notes = [], list(places.left_out)
+    for name, policy in candidates(places.paths, parsed.policies):
+        if not weights_are_finite(policy.policy):
+            notes.append(f"{name} is left out: its training diverged")
+            continue
+        sampling = parsed.stochastic and policy.has_density
+        targets.append(Target.of_policy(name, policy, dataset, stochastic=sampling))
+        if parsed.stochastic:
+            how = "as it samples" if sampling else "by its deterministic action: it has no density"
+            notes.append(f"{name} is valued {how}")
     if not targets:
-        raise CheckpointError(f"no policy is left to evaluate: {'; '.join(left_out)}")
-    return targets, left_out
+        raise CheckpointError(f"no policy is left to evaluate: {'; '.join(notes)}")
+    return targets, notes
 
 
 def show(report: Report) -> None:
@@ -177,11 +210,11 @@ def _plain(estimate: Estimate) -> str:
     return text + (f" ({'; '.join(estimate.reasons)})" if estimate.reasons else "")
 
 
-def _write(path: Path, text: str) -> None:
+def _write(flag: str, path: Path, text: str) -> None:
     """Writes the file whole or not at all."""
     try:
         write_whole(path, text.encode())
     except OSError as error:
         raise ConfigError(
-            f"--csv {path} cannot be written ({error.strerror}): choose another file"
+            f"--{flag} {path} cannot be written ({error.strerror}): choose another file"
         ) from error

@@ -238,7 +238,8 @@ def _next_of_the_next_episode(
 
 def _jumps(steps: Steps, observation: np.ndarray) -> Iterator[Finding]:
     """Ends that lie beside the state's jumps, and jumps to a start that no end explains."""
-    finite = np.isfinite(observation).all(axis=1)  # the other rows are findings of their own
+    # The other rows are findings of their own.
+    finite = np.asarray(np.isfinite(observation).all(axis=1))
     follows = steps.follows & finite[1:] & finite[:-1]
     inside = np.flatnonzero(follows)
     first = steps.first[finite[steps.first]]

@@ -3,7 +3,8 @@
 Le, Voloshin & Yue, "Batch Policy Learning under Constraints", 2019, arXiv 1903.08738, algorithm 3,
 with a slowly following target network in place of full regressions (as d3rlpy and Fu et al.,
 arXiv 2103.16596, have it). What the policy does at every next observation is computed once and
-gathered, so that an update costs the critics alone.
+gathered, so that an update costs the critics alone. Of a stochastic policy several actions are
+drawn at every next observation, once too, and the mean of their values is the target.
 
 Ours: critics begin at the mean of the data's returns and are scaled by their spread; there are
 several, and their differences tell how far the fit can be relied on; the rate falls to 0 by a
@@ -12,7 +13,7 @@ cosine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -81,7 +82,7 @@ class State(NamedTuple):
     opt: optax.OptState
     center: Float[Array, ""]  # value = center + scale · network
     scale: Float[Array, ""]
-    next_choice: Float[Array, "T C"]  # the policy's actions, or probabilities of discrete ones
+    next_choice: Float[Array, "T *samples C"]  # its actions, or probabilities of discrete ones
     weight: Float[Array, " T"]  # 0 where it is not known what the policy does next
 
 
@@ -114,6 +115,17 @@ def values(
     return (output * jnp.broadcast_to(choice[None], output.shape)).sum(axis=-1)
 
 
+def policy_values(
+    critic: Critic, observation: Shaped[Array, "..."], choice: Float[Array, "B *samples C"]
+) -> Float[Array, "E B"]:
+    """`values`; the mean over sampled actions where a policy has several for every observation."""
+    if choice.ndim == 2:
+        return values(critic, observation, choice)
+    shape = (*choice.shape[:2], *observation.shape[1:])  # [B, M, *obs]
+    wide = jnp.broadcast_to(observation[:, None], shape)
+    return values(critic, wide, choice).mean(axis=-1)
+
+
 def update(
     config: Config, state: State, batch: Batch, key: PRNGKey, step: Step
 ) -> tuple[State, Metrics]:
@@ -122,10 +134,11 @@ def update(
     center, scale = state.center, state.scale
     next_choice = state.next_choice[batch.index]
     weight = state.weight[batch.index]
-    next_value = center + scale * values(state.target, batch.next_observation, next_choice)  # [E,B]
+    following = policy_values(state.target, batch.next_observation, next_choice)  # [E, B]
+    next_value = center + scale * following
     target = jax.vmap(lambda value: (td_target(batch, value) - center) / scale)(next_value)
     discrete = isinstance(state.critic, ActionValues)
-    taken = jax.nn.one_hot(batch.action, next_choice.shape[1]) if discrete else batch.action
+    taken = jax.nn.one_hot(batch.action, next_choice.shape[-1]) if discrete else batch.action
 
     def loss(critic: Critic) -> tuple[Float[Array, ""], Metrics]:
         error = values(critic, batch.observation, taken) - target  # [E, B]
@@ -145,7 +158,7 @@ class Question(NamedTuple):
     """A policy to fit, by what it does at the next observations of T transitions."""
 
     next_choice: np.ndarray
-    """[T, A] network actions, or [T, C] probabilities."""
+    """[T, A] network actions, [T, M, A] sampled ones, or [T, C] probabilities."""
     weight: np.ndarray
     """[T]: 0 where that is not known."""
 
@@ -185,17 +198,26 @@ def fit(
         seed: of weights and batches.
         on_progress: called with the updates made so far, over all policies.
     """
-    each = max(1, max(question.next_choice.nbytes for question in questions))
-    most = max(1, CHOICE_BYTES // each)
-    groups = -(-len(questions) // most)
-    size = -(-len(questions) // groups)
-    found: list[Fitted] = []
-    for begin in range(0, len(questions), size):
-        group = questions[begin : begin + size]
-        found += _fit_group(
-            data, spec, group, config, seed, _shifted(on_progress, begin * config.steps)
+    found: dict[int, Fitted] = {}
+    for group in _groups(questions):
+        before = len(found) * config.steps
+        fits = _fit_group(
+            data, spec, [questions[i] for i in group], config, seed, _shifted(on_progress, before)
         )
-    return found
+        found.update(zip(group, fits, strict=True))
+    return [found[i] for i in range(len(questions))]
+
+
+def _groups(questions: Sequence[Question]) -> Iterator[list[int]]:
+    """The numbers of those that are fitted together: of one shape, and not too large in all."""
+    by_shape: dict[tuple[int, ...], list[int]] = {}
+    for i, question in enumerate(questions):
+        by_shape.setdefault(question.next_choice.shape, []).append(i)
+    for alike in by_shape.values():
+        most = max(1, CHOICE_BYTES // max(1, questions[alike[0]].next_choice.nbytes))
+        size = -(-len(alike) // -(-len(alike) // most))  # groups of about one size
+        for begin in range(0, len(alike), size):
+            yield alike[begin : begin + size]
 
 
 def _shifted(on_progress: Callable[[int], None] | None, before: int) -> Callable[[int], None]:
@@ -270,7 +292,8 @@ def predict(fitted: Fitted, data: DeviceData, row: np.ndarray, choice: np.ndarra
         fitted: the critics.
         data: the data in network units.
         row: [M] rows.
-        choice: [M, C] network actions or probabilities.
+        choice: [M, C] network actions or probabilities, or [M, S, C] S sampled actions, of which
+            the mean value counts.
     """
     return _in_pieces(_at_rows, fitted, data, row, choice)
 
@@ -293,8 +316,8 @@ def _in_pieces(
     pieces = -(-count // size)
     missing = pieces * size - count
     number = np.pad(number, (0, missing)).astype(np.int32).reshape(pieces, size)
-    choice = np.pad(choice, ((0, missing), (0, 0))).astype(np.float32)
-    choice = choice.reshape(pieces, size, -1)
+    choice = np.pad(choice, ((0, missing), *[(0, 0)] * (choice.ndim - 1))).astype(np.float32)
+    choice = choice.reshape(pieces, size, *choice.shape[1:])
     output = program(fitted, data, jnp.asarray(number), jnp.asarray(choice))  # [K, E, P]
     numbers = np.asarray(output, np.float64).transpose(1, 0, 2)
     return numbers.reshape(len(numbers), -1)[:, :count]
@@ -302,10 +325,13 @@ def _in_pieces(
 
 @jax.jit
 def _at_rows(
-    fitted: Fitted, data: DeviceData, row: Int[Array, "K P"], choice: Float[Array, "K P C"]
+    fitted: Fitted,
+    data: DeviceData,
+    row: Int[Array, "K P"],
+    choice: Float[Array, "K P *samples C"],
 ) -> Float[Array, "K E P"]:
     def piece(part: tuple[Array, Array]) -> Array:
-        output = values(fitted.critic, observe(data, part[0]), part[1])
+        output = policy_values(fitted.critic, observe(data, part[0]), part[1])
         return fitted.center + fitted.scale * output
 
     return jax.lax.map(piece, (row, choice))
@@ -313,10 +339,14 @@ def _at_rows(
 
 @jax.jit
 def _after_transitions(
-    fitted: Fitted, data: DeviceData, transition: Int[Array, "K P"], choice: Float[Array, "K P C"]
+    fitted: Fitted,
+    data: DeviceData,
+    transition: Int[Array, "K P"],
+    choice: Float[Array, "K P *samples C"],
 ) -> Float[Array, "K E P"]:
     def piece(part: tuple[Array, Array]) -> Array:
-        output = values(fitted.critic, gather(data, part[0], 1.0).next_observation, part[1])
+        following = gather(data, part[0], 1.0).next_observation
+        output = policy_values(fitted.critic, following, part[1])
         return fitted.center + fitted.scale * output
 
     return jax.lax.map(piece, (transition, choice))

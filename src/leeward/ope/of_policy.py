@@ -11,6 +11,7 @@ from leeward.ope import distrust, estimators, fitted, ratios
 from leeward.ope.estimators import Sampled
 from leeward.ope.fitted import Fitted
 from leeward.ope.problem import Problem
+from leeward.ope.ratios import in_network_density
 from leeward.ope.report import ESTIMATORS, Estimate, PolicyEstimates
 from leeward.ope.targets import Target
 from leeward.types import Discrete
@@ -91,6 +92,8 @@ def log_ratio(problem: Problem, target: Target) -> np.ndarray:
     """[L]: log of how much likelier the data's actions are under the policy."""
     row, dataset = problem.row, problem.dataset
     behavior = ratios.behavior_log_density(problem.behavior, dataset, problem.scaling, row)
+    if target.log_density is not None:
+        return in_network_density(target.log_density[row], dataset, problem.scaling) - behavior
     choice = problem.in_units(target.choice[row])
     if isinstance(dataset.action_space, Discrete):
         with np.errstate(divide="ignore"):  # actions that the policy never takes
@@ -189,6 +192,8 @@ def _absent(problem: Problem, target: Target) -> str | None:
     of_data = ratios.behavior_log_density(behavior, dataset, scaling, row)
     if isinstance(dataset.action_space, Discrete):
         chosen = target.choice[row].argmax(axis=1).astype(np.int32)
+    elif target.choice.ndim == 3:
+        chosen = target.choice[row, 0]  # one of the sampled ones
     else:
         chosen = target.choice[row]
     at_policy = ratios.behavior_log_density(behavior, dataset, scaling, row, chosen)

@@ -39,6 +39,11 @@ def behavior_log_density(
         density = by_pieces(
             lambda i: policy.log_prob(observed(dataset, row[i]), taken[i]), np.arange(len(row))
         )
+    return in_network_density(density, dataset, scaling)
+
+
+def in_network_density(density: np.ndarray, dataset: Dataset, scaling: Scaling) -> np.ndarray:
+    """[M] float64: log densities [M] of actions in the environment's units, in network units."""
     density = density.astype(np.float64)
     if isinstance(dataset.action_space, Box):
         density = density + np.log(np.asarray(scaling.action_scale, np.float64)).sum()

@@ -19,6 +19,7 @@ from leeward.report.blocks import Section
 from leeward.report.curves import curve_csv, draw_curves
 from leeward.report.figures import Drawing, Gallery, Style
 from leeward.report.files import file_name
+from leeward.report.origins import SHOWN_ROWS
 from leeward.report.tables import Table, table
 from leeward.results import Results
 from leeward.statistics import Estimate
@@ -31,6 +32,10 @@ CAPTION = (
     "band. Left: what a method gives a user who cannot try; right: its best policy."
 )
 PROTOCOL = "Protocol: arXiv 2504.11453, with the episodes of every run's last evaluation."
+COLUMNS = (
+    *("Task", "Quantity", "Method"),
+    *(f"{tries} episode{'' if tries == 1 else 's'}" for tries in TRIES),
+)
 Selections = Mapping[tuple[str, str], Selection]
 """(method, task's name) → the worth of its chosen policy; only where there are two or more."""
 
@@ -42,14 +47,15 @@ def selection_section(
     found = selections(results)
     if not found:
         return None
-    tables["online-selection"] = selection_table(results, found)
-    parts = (
-        blocks.text(CAPTION),
-        blocks.text(PROTOCOL),
-        blocks.rows(tables["online-selection"]),
-        blocks.figures(_figures(results, found, gallery, styles)),
-    )
-    return Section("selection", "Choosing a policy by trying", parts)
+    own, means = _task_rows(results, found), _mean_rows(results, found)
+    tables["online-selection"] = table(COLUMNS, [*own, *means])
+    parts = [blocks.text(CAPTION), blocks.text(PROTOCOL)]
+    if means:
+        parts.append(blocks.rows(table(COLUMNS, means)))
+    fold = f"Every task ({len(own)})" if len(own) > SHOWN_ROWS else ""
+    parts.append(blocks.rows(table(COLUMNS, own), fold))
+    parts.append(blocks.figures(_figures(results, found, gallery, styles)))
+    return Section("selection", "Choosing a policy by trying", tuple(parts))
 
 
 def selections(results: Results) -> Selections:
@@ -64,32 +70,35 @@ def selections(results: Results) -> Selections:
     return found
 
 
-def selection_table(results: Results, found: Selections) -> Table:
-    """One row a task and method, then every method's mean over the tasks that all of them have."""
-    rows = [
+def _task_rows(results: Results, found: Selections) -> list[tuple[object, ...]]:
+    """One row a task and method."""
+    return [
         (task.name, task.quantity, method, *_worth(found[method, task.name].mean))
         for task in results.tasks
         for method in results.methods
         if (method, task.name) in found
     ]
+
+
+def _mean_rows(results: Results, found: Selections) -> list[tuple[object, ...]]:
+    """Every method's mean over the tasks that all of them have; none where these are not two."""
     methods = [method for method in results.methods if any(one == method for one, _ in found)]
     shared = [
         task
         for task in results.tasks
         if all((method, task.name) in found for method in methods) and task.quantity == "score"
     ]
-    if len(shared) > 1:
-        rows += [
-            (
-                f"mean of {len(shared)} tasks",
-                "score",
-                method,
-                *_worth(mean_worth([found[method, task.name] for task in shared])),
-            )
-            for method in methods
-        ]
-    after = [f"{tries} episode{'' if tries == 1 else 's'}" for tries in TRIES]
-    return table(("Task", "Quantity", "Method", *after), rows)
+    if len(shared) < 2:
+        return []
+    return [
+        (
+            f"mean of {len(shared)} tasks",
+            "score",
+            method,
+            *_worth(mean_worth([found[method, task.name] for task in shared])),
+        )
+        for method in methods
+    ]
 
 
 def _worth(mean: np.ndarray) -> list[float]:
