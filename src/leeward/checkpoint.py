@@ -1,11 +1,14 @@
 """Checkpoints of a run: arrays by orbax, a manifest beside them, both there or neither.
 
 A checkpoint is a folder `checkpoints/NAME` with `arrays/` (orbax) and `manifest.json`. It is
-written under a temporary name and renamed when complete, so a kill leaves the previous ones.
+written under a temporary name, put on the disk itself and renamed when complete. Where one of that
+name is replaced, the older one is moved aside first and counts until the new one is in place; what
+is removed gets a temporary name first. So a kill or a power cut leaves only whole ones.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -18,8 +21,10 @@ import jax
 import numpy as np
 
 from leeward.errors import CheckpointError, DiskError
+from leeward.whole_files import settle, settle_all
 
-TEMPORARY = ".incomplete-"
+TEMPORARY, PREVIOUS = ".incomplete-", ".previous-"
+MANIFEST = "manifest.json"
 _DISK_TEXTS = ("No space left", "quota exceeded", "Input/output error", "Read-only file system")
 
 
@@ -52,9 +57,10 @@ def save(
         with ocp.StandardCheckpointer() as checkpointer:
             checkpointer.save((temporary / "arrays").absolute(), _by_path(arrays))
         also(temporary)
-        (temporary / "manifest.json").write_text(json.dumps(manifest, indent=1))
-        shutil.rmtree(final, ignore_errors=True)
-        temporary.replace(final)
+        (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        settle_all(temporary)
+        _replace(temporary, final)
+        settle(directory)
     except Exception as error:  # orbax wraps what the file system says in kinds of its own
         shutil.rmtree(temporary, ignore_errors=True)
         if not isinstance(error, OSError) and not any(t in str(error) for t in _DISK_TEXTS):
@@ -106,7 +112,7 @@ def manifest(checkpoint: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: it is missing or damaged.
     """
-    path = checkpoint / "manifest.json"
+    path = checkpoint / MANIFEST
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -120,12 +126,13 @@ def complete(directory: Path) -> list[Path]:
     """Complete checkpoints, the newest (by updates made) last."""
     if not directory.is_dir():
         return []
-    found = [
-        folder
-        for folder in directory.iterdir()
-        if not folder.name.startswith(".") and (folder / "manifest.json").is_file()
-    ]
+    found = filter(_counts, directory.iterdir())
     return sorted(found, key=lambda folder: manifest(folder)["updates"])
+
+
+def name_of(checkpoint: Path) -> str:
+    """The name that a checkpoint was saved by, which its folder has unless it was moved aside."""
+    return checkpoint.name.removeprefix(PREVIOUS)
 
 
 def keep_last(directory: Path, count: int, spared: Path | None = None) -> None:
@@ -135,9 +142,42 @@ def keep_last(directory: Path, count: int, spared: Path | None = None) -> None:
     """
     for folder in complete(directory)[:-count]:
         if folder != spared:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
+    for folder in directory.glob(f"{PREVIOUS}*"):
+        if not _counts(folder):
+            _remove(folder)
     for folder in directory.glob(f"{TEMPORARY}*"):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _counts(folder: Path) -> bool:
+    """Whether a folder is a complete checkpoint; one that was moved aside, until it is replaced."""
+    if not (folder / MANIFEST).is_file():
+        return False
+    if folder.name.startswith(PREVIOUS):
+        return not (folder.with_name(name_of(folder)) / MANIFEST).is_file()
+    return not folder.name.startswith(".")
+
+
+def _replace(temporary: Path, final: Path) -> None:
+    """Gives a new checkpoint its name; the older one of that name, if any, counts until then."""
+    previous = final.with_name(f"{PREVIOUS}{final.name}")
+    if _counts(final):
+        _remove(previous)
+        final.replace(previous)
+    else:
+        shutil.rmtree(final, ignore_errors=True)
+    temporary.replace(final)
+    _remove(previous)
+
+
+def _remove(folder: Path) -> None:
+    """Removes a checkpoint, which is none from the first moment on."""
+    doomed = folder.with_name(f"{TEMPORARY}{folder.name}")
+    shutil.rmtree(doomed, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folder.replace(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
 
 
 def _by_path(tree: Any) -> dict[str, Any]:

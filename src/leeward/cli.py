@@ -68,8 +68,11 @@ def main(arguments: list[str] | None = None) -> int:
             + ", ".join(COMMANDS)
         )
     module = importlib.import_module(f"leeward.commands.{COMMANDS[name].module}")
+    from leeward.progress import shown_downloads
+
     try:
-        return module.main(arguments[1:]) or 0
+        with shown_downloads(quiet="--quiet" in arguments):
+            return module.main(arguments[1:]) or 0
     except LeewardError as error:
         return _fail(str(error), error.exit_code)
     except KeyboardInterrupt:

@@ -2,47 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from leeward.errors import DiskError, MissingExtra
+from leeward.errors import MissingExtra
+from leeward.growing_files import GrowingFile, disk_errors
+from leeward.whole_files import write_whole
+
+WANDB_ID = "wandb-id.txt"
+"""The file of a run directory that holds its id at Weights & Biases."""
 
 
 class JsonLines:
     """A file of one flat JSON object a line, that a resumed run cuts back to where it was."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = path.open("ab")  # open for the whole run
+        self._file = GrowingFile(path)
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Appends one line; numbers that are not finite become null."""
         clean = {name: _finite_or_none(value) for name, value in row.items()}
-        try:
-            self._file.write(json.dumps(clean).encode() + b"\n")
-            self._file.flush()
-        except OSError as error:
-            raise DiskError(
-                f"{self.path}: cannot be written ({error.strerror}): free some space and continue "
-                "with --resume"
-            ) from error
+        self._file.write(json.dumps(clean).encode() + b"\n")
 
-    def size(self) -> int:
-        """Bytes written so far."""
-        return self._file.tell()
+    def settle(self) -> int:
+        """Bytes written so far, which are on the disk itself from now on."""
+        return self._file.settle()
 
-    def cut(self, size: int) -> None:
-        """Drops everything after the first `size` bytes."""
-        self._file.truncate(size)
-        self._file.seek(0, os.SEEK_END)
+    def cut(self, size: int) -> bool:
+        """Drops everything after the first `size` bytes; False where there are fewer."""
+        return self._file.cut(size)
 
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
+
+
+@runtime_checkable
+class Opened(Protocol):
+    """Anything to be closed."""
+
+    def close(self) -> None:
+        """Closes it."""
+        ...
 
 
 @runtime_checkable
@@ -62,23 +68,18 @@ class TensorBoard:
     """Event files, one folder a run, named as the reference code names its scalars."""
 
     def __init__(self, directory: Path, runs: list[str], first_step: int | None) -> None:
-        from tensorboardX import SummaryWriter
+        from leeward.event_files import EventFile  # tensorboardX takes a while to import
 
         # Steps before the last phase are negative; a resumed run hides what it repeats.
-        self._writers = [
-            SummaryWriter(str(directory / name), purge_step=first_step, flush_secs=10)
-            for name in runs
-        ]
+        self._files = [EventFile(directory / name, first_step) for name in runs]
 
     def scalars(self, run: int, step: int, values: Mapping[str, float]) -> None:
         """Writes the scalars at this step."""
-        for name, value in values.items():
-            self._writers[run].add_scalar(name, value, step)
+        self._files[run].scalars(step, values)
 
     def close(self) -> None:
-        """Flushes and closes the event files."""
-        for writer in self._writers:
-            writer.close()
+        """Closes the event files."""
+        close_all(*self._files)
 
 
 class WeightsAndBiases:
@@ -94,7 +95,7 @@ class WeightsAndBiases:
             project="leeward",
             dir=str(directory),
             name=directory.name,
-            id=directory.name.replace("/", "-"),
+            id=_wandb_id(directory),
             resume="allow",
             config=dict(config),
         )
@@ -120,6 +121,7 @@ def make_loggers(
 
     Raises:
         MissingExtra: wandb is not installed.
+        DiskError: a file cannot be written.
     """
     loggers: list[Logger] = []
     for name in names:
@@ -128,6 +130,25 @@ def make_loggers(
         else:
             loggers.append(WeightsAndBiases(directory, runs, config))
     return loggers
+
+
+def close_all(*opened: Opened) -> None:
+    """Closes every one, whether or not another fails to."""
+    with contextlib.ExitStack() as stack:
+        for one in opened:
+            stack.callback(one.close)
+
+
+def _wandb_id(directory: Path) -> str:
+    """The id of a run directory at Weights & Biases, the same whenever it is resumed.
+
+    Its name alone is that of other directories elsewhere, whose runs would become one.
+    """
+    path = directory / WANDB_ID
+    with disk_errors(path):
+        if not path.is_file():
+            write_whole(path, f"{secrets.token_hex(8)}\n".encode())
+        return path.read_text().strip()
 
 
 def _finite_or_none(value: Any) -> Any:

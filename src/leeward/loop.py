@@ -114,10 +114,10 @@ class Training:
         """All phases that are left, then the final policy."""
         position, last = self.position, self.job.last_phase
         if position.complete and (position.step >= self.job.steps or position.stopped):
-            self.view.event(
-                f"{self.directory} is finished after {position.step} updates: "
-                "train on with --resume and more --steps"
-            )
+            more = "train on with --resume and more --steps"
+            if position.stopped:
+                more = "early stopping has ended it"
+            self.view.event(f"{self.directory} is finished after {position.step} updates: {more}")
             return
         position.complete = False
         for index in range(position.phase, last + 1):

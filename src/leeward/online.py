@@ -254,7 +254,7 @@ class Training:
         record_evaluation(
             self.directory, self.evaluator, self.policies(step), self.metrics, self.log, self.view
         )
-        self.position.log_size = self.log.size()
+        self.position.log_size = self.log.settle()
 
     def _save(self) -> None:
         step = self.position.updates

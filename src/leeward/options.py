@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib.util
 import inspect
 import itertools
 import math
@@ -12,7 +13,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import Literal
 
-from leeward.errors import ConfigError, did_you_mean
+from leeward.errors import ConfigError, MissingExtra, did_you_mean
 
 LOGGERS = ("tensorboard", "wandb")
 """Where metrics can go besides metrics.jsonl."""
@@ -99,6 +100,7 @@ def check_options(options: RunOptions) -> None:
 
     Raises:
         ConfigError: the option, its value and what is allowed.
+        MissingExtra: a logger's package is not installed.
     """
     if not options.seeds:
         raise ConfigError("--seeds needs at least one seed, such as --seeds 0 1 2")
@@ -136,8 +138,16 @@ def check_options(options: RunOptions) -> None:
                 f"unknown logger '{name}': choose from {', '.join(LOGGERS)}."
                 + did_you_mean(name, LOGGERS)
             )
+        if name == "wandb" and not is_installed(name):
+            raise MissingExtra("wandb", "wandb", "--logger wandb")
     if options.max_time is not None:
         seconds(options.max_time)
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported; a folder of that name alone, as W&B leaves, is none."""
+    found = importlib.util.find_spec(package)
+    return found is not None and found.origin is not None
 
 
 def seconds(text: str) -> float:

@@ -137,7 +137,10 @@ def find(path: Path, which: str | None) -> Path:
             )
         return path
     best, final = path / "best", path / "final"
-    steps = {folder.name: folder / "policy" for folder in checkpoint.complete(path / "checkpoints")}
+    steps = {
+        checkpoint.name_of(folder): folder / "policy"
+        for folder in checkpoint.complete(path / "checkpoints")
+    }
     if not (exists(best) or exists(final) or steps):
         if (path / "config.json").is_file():
             raise CheckpointError(f"{path} has no checkpoint yet")

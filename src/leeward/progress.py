@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
-from collections.abc import Mapping
+import functools
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -15,6 +18,10 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+
+from leeward.data.download import Progress as OnProgress
+from leeward.data.download import watched
+from leeward.growing_files import disk_errors
 
 
 class View:
@@ -40,8 +47,8 @@ class View:
             )
             self._bar.start()
 
-    def start(self, phase: str, step: int, steps: int) -> None:
-        """A phase begins (or goes on) at `step`."""
+    def start(self, phase: str, step: int, steps: int | None) -> None:
+        """A phase of `steps`, if that is known, begins (or goes on) at `step`."""
         if self._bar is not None:
             if self._task is not None:
                 self._bar.remove_task(self._task)
@@ -62,10 +69,14 @@ class View:
             self._bar.update(self._task, note=text)
 
     def event(self, text: str) -> None:
-        """One line worth keeping: on the screen and in log.txt."""
+        """One line worth keeping: on the screen and in log.txt.
+
+        Raises:
+            DiskError: log.txt cannot be written.
+        """
         if self._log is not None:
             stamp = dt.datetime.now().isoformat(sep=" ", timespec="seconds")
-            with self._log.open("a") as file:
+            with disk_errors(self._log), self._log.open("a") as file:
                 file.write(f"{stamp}  {text}\n")
         if not self._quiet:
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -75,3 +86,25 @@ class View:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+
+def shown_downloads(quiet: bool) -> contextlib.AbstractContextManager[None]:
+    """Shows what is fetched within on a terminal, unless `quiet`."""
+    return watched(functools.partial(_download, quiet))
+
+
+@contextlib.contextmanager
+def _download(quiet: bool, name: str) -> Iterator[OnProgress]:
+    """A bar of one download, in MiB, from its first bytes until it is over."""
+    view, begin = View(None, quiet), time.monotonic()
+    first: list[int] = []
+
+    def show(have: int, total: int | None) -> None:
+        if not first:
+            first.append(have)
+            view.start(f"fetching {name} (MiB)", have >> 20, None if total is None else total >> 20)
+        rate = (have - first[0]) / max(time.monotonic() - begin, 1e-3)
+        view.advance(have >> 20, rate / 2**20, "MiB")
+
+    with contextlib.closing(view):
+        yield show

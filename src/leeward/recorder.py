@@ -12,7 +12,7 @@ import numpy as np
 from leeward.evaluate import Evaluation
 from leeward.held_out import favored
 from leeward.job import Job, Position
-from leeward.logging import JsonLines, Logger, make_loggers
+from leeward.logging import JsonLines, Logger, close_all, make_loggers
 from leeward.progress import View
 from leeward.run import keep_favored
 from leeward.types import UNMEASURED
@@ -37,8 +37,15 @@ class Recorder:
     def begin(self, position: Position) -> None:
         """Cuts the files back to `position`, so that no line stands twice, and opens loggers."""
         job = self._job
-        self._metrics.cut(position.metrics_size)
-        self._evaluations.cut(position.evaluations_size)
+        whole = [
+            self._metrics.cut(position.metrics_size),
+            self._evaluations.cut(position.evaluations_size),
+        ]
+        if not all(whole):
+            self._view.event(
+                "metrics.jsonl or evaluations.jsonl is shorter than at the checkpoint: lines from "
+                "before it are missing"
+            )
         self._loggers = make_loggers(
             job.options.logger,
             self._directory,
@@ -48,9 +55,9 @@ class Recorder:
         )
 
     def mark(self, position: Position) -> None:
-        """Puts the sizes of the files into `position`."""
-        position.metrics_size = self._metrics.size()
-        position.evaluations_size = self._evaluations.size()
+        """Puts the files on the disk itself, and their sizes into `position`."""
+        position.metrics_size = self._metrics.settle()
+        position.evaluations_size = self._evaluations.settle()
 
     def metrics(
         self,
@@ -144,11 +151,8 @@ class Recorder:
             self._log(run, phase, step, "evaluation", scalars)
 
     def close(self) -> None:
-        """Closes files and loggers."""
-        self._metrics.close()
-        self._evaluations.close()
-        for logger in self._loggers:
-            logger.close()
+        """Closes files and loggers, every one."""
+        close_all(self._metrics, self._evaluations, *self._loggers)
 
     def _write_row(self, run: int, phase: int, step: int, values: Mapping[str, float]) -> None:
         name = self._job.algorithm.phases[phase].name

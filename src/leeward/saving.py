@@ -18,6 +18,7 @@ from leeward import checkpoint, closeups, engine
 from leeward.data.hints import NAMES
 from leeward.data.sampling import DeviceData, Scaling
 from leeward.devices import Placement
+from leeward.errors import ConfigError
 from leeward.job import Job, Position
 from leeward.policy import PolicyStack, TrainedRun, save_policy
 from leeward.types import Phase
@@ -194,6 +195,21 @@ class Keeper:
     ) -> None:
         """The policies of all runs as a folder that loads without the data."""
         save_policy(folder, self.stack(policies, steps, returns))
+
+
+def check_goes_on(job: Job, directory: Path) -> None:
+    """Raises ConfigError where more steps are asked of a run that early stopping has ended.
+
+    Its weights are the best ones of each seed; the last ones, from which it would go on, are gone.
+    """
+    found = checkpoint.complete(directory / "checkpoints")
+    position = checkpoint.manifest(found[-1]) if found else {}
+    if position.get("complete") and position["stopped"] and job.steps > position["step"]:
+        names = ", ".join(job.run_name(run) for run in position["stopped"])
+        raise ConfigError(
+            f"{directory}: early stopping has ended {names} and kept the best weights, so it "
+            "cannot train on: start a new run with another patience"
+        )
 
 
 def better_runs(mean_return: np.ndarray, position: Position, step: int) -> np.ndarray:

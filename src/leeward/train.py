@@ -13,10 +13,10 @@ import jax
 
 from leeward import loop, run
 from leeward.algorithms import get_algorithm
+from leeward.backend import prepare_jax
 from leeward.config import from_json, to_json
 from leeward.data.checks import Report, inspect
 from leeward.data.dataset import Dataset, best_episodes
-from leeward.data.download import cache_folder
 from leeward.data.mapped import INSPECTED_BYTES, is_on_disk, leading_part
 from leeward.data.sampling import check_sampling
 from leeward.data.transforms import reward_transform
@@ -28,6 +28,7 @@ from leeward.forms import Location, fitting_form, read
 from leeward.job import Job
 from leeward.options import RunOptions, check_options, option_names
 from leeward.run import Run
+from leeward.saving import check_goes_on
 from leeward.settings import check_networks, make_config, preset_settings
 from leeward.streaming import check_streams
 from leeward.types import Algorithm, Box
@@ -192,6 +193,8 @@ def resume(
     job = make_job(algorithm, config, None, options, dataset, environment)
     job = with_runs(job, saved["runs"], steps if steps is not None else saved["steps"])
     check_unchanged(directory, saved, job)
+    if steps is not None:
+        check_goes_on(job, directory)
     place(job)  # refuses devices that are not there
     with run.locked(directory):
         extended = saved | {"steps": job.steps, "config": to_json(config)}
@@ -376,18 +379,6 @@ def make_job(
     if options.data_location == "disk":
         check_streams(job)
     return job
-
-
-def prepare_jax(options: RunOptions) -> None:
-    """Chooses the device and keeps compiled programs between processes, unless set already."""
-    if options.device is not None:
-        jax.config.update("jax_platforms", {"gpu": "cuda"}.get(options.device, options.device))
-    if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
-        cache = cache_folder() / "compiled"
-        with contextlib.suppress(OSError):  # an unwritable home only costs the cache
-            cache.mkdir(parents=True, exist_ok=True)
-            jax.config.update("jax_compilation_cache_dir", str(cache))
-            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
 @contextlib.contextmanager

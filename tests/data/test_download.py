@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.server
+import io
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from rich.console import Console
 
+from leeward import cli
 from leeward.data import download
 from leeward.data.download import fetch, mirrors
 from leeward.data.load import load_dataset
@@ -114,6 +117,22 @@ def test_fetches_checks_and_keeps(server: Server, content: bytes, target: Path) 
     assert leftovers(target) == ["set.hdf5", "set.hdf5.json", "set.hdf5.lock"]
     fetch("set", [server.url("set.hdf5")], target)
     assert len(server.requests) == 1
+
+
+def test_a_terminal_shows_downloads_unless_told_not_to(
+    server: Server, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = io.StringIO()
+    terminal = Console(file=screen, force_terminal=True, width=200, color_system=None)
+    monkeypatch.setattr("leeward.progress.Console", lambda stderr: terminal)
+    server.files |= {"set.hdf5": content, "other.hdf5": content}
+    assert cli.main(["inspect", server.url("set.hdf5")]) == 2  # observations alone: no data set
+    shown = screen.getvalue()
+    assert f"fetching {server.url('set.hdf5')} (MiB)" in shown
+    assert "MiB/s" in shown
+    assert cli.main(["train", "td3-bc", server.url("other.hdf5"), "--quiet"]) == 2
+    assert len(server.requests) == 2
+    assert screen.getvalue() == shown
 
 
 def test_goes_on_where_a_transfer_broke(server: Server, content: bytes, target: Path) -> None:

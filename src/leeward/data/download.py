@@ -8,6 +8,7 @@ processes from fetching the same file at once.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import errno
 import hashlib
 import http.client
@@ -29,6 +30,11 @@ from leeward.errors import DataError, DiskError
 
 Progress = Callable[[int, int | None], None]
 """Called with (bytes so far, bytes in all if known) as a download goes on."""
+
+Watch = Callable[[str], contextlib.AbstractContextManager[Progress]]
+"""Called with what is fetched; what it gives is open for as long as that takes."""
+
+_WATCH: contextvars.ContextVar[Watch | None] = contextvars.ContextVar("watch", default=None)
 
 LARGEST_FILE = 64 * 1024**3
 """Bytes; ours: no published set of one file is larger, so a server that sends more is refused."""
@@ -82,7 +88,7 @@ def fetch(
         sha256: the file's checksum, where known.
         largest: bytes past which a transfer is refused.
         pause: seconds before the first further try at an address; doubled for every next one.
-        on_progress: told of the bytes so far.
+        on_progress: told of the bytes so far; by default what `watched` was given is.
 
     Raises:
         DataError: no address gives a sound file, or `offline` and the file is not there; the text
@@ -99,9 +105,12 @@ def fetch(
             f"(published at {addresses[-1]})"
         )
     failures = []
-    with _writing(target), filelock.FileLock(f"{target}.lock"):
+    with _writing(target), filelock.FileLock(f"{target}.lock"), contextlib.ExitStack() as stack:
         if target.exists():  # another process fetched it meanwhile
             return target
+        watch = _WATCH.get()
+        if on_progress is None and watch is not None:
+            on_progress = stack.enter_context(watch(name))
         for address in addresses:
             try:
                 _fetch_from(address, target, sha256, largest, pause, on_progress)
@@ -114,6 +123,16 @@ def fetch(
             ) as error:
                 failures.append(f"{address} ({_reason(error)})")
     raise DataError(f"{name} could not be fetched from {', '.join(failures)}: {by_hand}")
+
+
+@contextlib.contextmanager
+def watched(watch: Watch) -> Iterator[None]:
+    """Shows every download within that is not told whom else to tell."""
+    token = _WATCH.set(watch)
+    try:
+        yield
+    finally:
+        _WATCH.reset(token)
 
 
 def _fetch_from(

@@ -18,7 +18,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, content, mode=0o644)
+        write_whole(path, content, mode=0o644, settled=False)
     except OSError as error:
         if error.errno in (28, 122):  # no space left, quota exceeded
             raise DiskError(f"{path.parent}: {error.strerror}: free some space") from error
