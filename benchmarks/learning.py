@@ -2,11 +2,13 @@
 
 A row is one `leeward train` and the evaluations that it made; rows whose folder is in
 benchmarks/results/learning already are skipped, a row that was stopped goes on where it was, so
-the command can be repeated until all are there. The Hopper rows need D4RL's file; the Pendulum
+the command can be repeated until all are there. The Hopper rows need D4RL's files; the Pendulum
 rows make their data first (`leeward collect`); those of the double pendulum are the quick start's.
-Run it when nothing else runs: the wall times are kept.
+The random policy's returns lie in benchmarks/results/learning/random.json. Run it when nothing else
+runs: the wall times are kept.
 
-    python benchmarks/learning.py --hopper hopper-medium-expert.hdf5
+    python benchmarks/learning.py --hopper hopper-medium-expert.hdf5 \
+        --hopper-medium hopper-medium.hdf5
     python benchmarks/learning.py --table
 """
 
@@ -19,9 +21,11 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 
 from leeward.data.load import load_dataset
@@ -35,6 +39,15 @@ COLLECT = ("Pendulum-v1", "--dataset", "full-replay", "--steps", "12000", "--ran
 EPISODES = ("--eval-every", "5000", "--eval-episodes", "20")
 SHIPPED = "inverteddoublependulum-replay-v5"
 SMALL = ("--hidden", "64", "64")
+BEST = ("--best-fraction", "0.1")
+RANDOM_EPISODES = 100
+ENVIRONMENTS = {
+    "hopper": "Hopper-v4",
+    "hopper-medium": "Hopper-v4",
+    "double pendulum": "InvertedDoublePendulum-v5",
+    "pendulum": "Pendulum-v1",
+}
+"""Where the data of every row were made."""
 
 
 class Row(NamedTuple):
@@ -66,15 +79,48 @@ ROWS = (
         "89.6 (v0): arXiv 2106.06860, table 2; 52.5 (v2): arXiv 2110.06169, table 1",
     ),
     Row(
+        "hopper-bc-10",
+        "hopper",
+        ("bc", *BEST, "--steps", "50000", "--seeds", *SEEDS),
+        "110.9 (v2): arXiv 2110.06169, table 1",
+    ),
+    Row(
         "hopper-fisher-brc",
         "hopper",
         ("fisher-brc", "--bc-pretraining-steps", "50000", "--steps", "100000"),
         "112.4 (v0): arXiv 2103.08050, table 1; 90.6 (v0): arXiv 2106.06860, table 2",
     ),
+    # One behavior, on which Fisher-BRC is steady early; settings of the reference code.
+    Row(
+        "hopper-medium-bc",
+        "hopper-medium",
+        ("bc", "--preset", "reference", "--steps", "40000", "--seeds", *SEEDS),
+        "29.0 (v0): arXiv 2103.08050, table 1; 52.9 (v2): arXiv 2110.06169, table 1",
+    ),
+    Row(
+        "hopper-medium-bc-10",
+        "hopper-medium",
+        ("bc", "--preset", "reference", *BEST, "--steps", "40000", "--seeds", *SEEDS),
+        "56.9 (v2): arXiv 2110.06169, table 1",
+    ),
+    Row(
+        "hopper-medium-fisher-brc",
+        "hopper-medium",
+        (
+            *("fisher-brc", "--preset", "reference", "--bc-pretraining-steps", "30000"),
+            *("--steps", "40000", "--seeds", *SEEDS),
+        ),
+        "99.4 (v0): arXiv 2103.08050, table 1; 99.4 (v0): arXiv 2106.06860, table 2",
+    ),
     Row(
         "double-pendulum-bc",
         "double pendulum",
         ("bc", "--steps", "10000", *SMALL, "--seeds", *SEEDS),
+    ),
+    Row(
+        "double-pendulum-bc-10",
+        "double pendulum",
+        ("bc", *BEST, "--steps", "10000", *SMALL, "--seeds", *SEEDS),
     ),
     Row(
         "double-pendulum-fisher-brc",
@@ -86,6 +132,7 @@ ROWS = (
         ),
     ),
     Row("pendulum-bc", "pendulum", ("bc", "--steps", "10000", "--seeds", *SEEDS)),
+    Row("pendulum-bc-10", "pendulum", ("bc", *BEST, "--steps", "10000", "--seeds", *SEEDS)),
     Row(
         "pendulum-fisher-brc",
         "pendulum",
@@ -110,6 +157,7 @@ def main() -> None:
     """Runs the rows that are missing and writes the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hopper", type=Path, help="hopper-medium-expert in D4RL's layout")
+    parser.add_argument("--hopper-medium", type=Path, help="hopper-medium in D4RL's layout")
     parser.add_argument("--runs", type=Path, default=Path("runs/learning"))
     parser.add_argument("--only", nargs="+", default=[], help="names of rows")
     parser.add_argument("--shared", action="store_true", help="other processes run: say so")
@@ -120,17 +168,18 @@ def main() -> None:
             continue
         if not (RESULTS / row.name).exists():
             run(row, options)
-    text = table()
+    text = table(random_returns())
     (HERE / "results" / "learning.md").write_text(text)
     print(text)
 
 
 def run(row: Row, options: argparse.Namespace) -> None:
     """Trains a row, or goes on with it, and keeps its evaluations."""
-    if row.data == "hopper" and options.hopper is None:
-        print(f"{row.name} needs --hopper")
+    given = {"hopper": options.hopper, "hopper-medium": options.hopper_medium}
+    data = given.get(row.data, SHIPPED)
+    if data is None:
+        print(f"{row.name} needs --{row.data}")
         return
-    data = options.hopper if row.data == "hopper" else SHIPPED
     if row.data == "pendulum":
         data = pendulum(options.runs)
     directory = options.runs / row.name
@@ -180,12 +229,47 @@ def pendulum(runs: Path) -> Path:
     return path
 
 
-def table() -> str:
-    """A Markdown table of all rows that are there."""
+def random_returns() -> dict[str, float]:
+    """Mean returns of the random policy in every environment; measured where no file has them."""
+    file = RESULTS / "random.json"
+    known = json.loads(file.read_text()) if file.is_file() else {}
+    missing = [env for env in dict.fromkeys(ENVIRONMENTS.values()) if env not in known]
+    for env in missing:
+        known[env] = {
+            "return_mean": random_return(env, RANDOM_EPISODES),
+            "episodes": RANDOM_EPISODES,
+        }
+    if missing:
+        file.write_text(json.dumps(known, indent=2) + "\n")
+    return {env: one["return_mean"] for env, one in known.items()}
+
+
+def random_return(env: str, episodes: int) -> float:
+    """Mean return of actions drawn uniformly from the box, episodes seeded by their number."""
+    environment = gymnasium.make(env)
+    environment.action_space.seed(0)
+    total = 0.0
+    for episode in range(episodes):
+        environment.reset(seed=episode)
+        over = False
+        while not over:
+            _, reward, ended, cut, _ = environment.step(environment.action_space.sample())
+            total += float(reward)
+            over = ended or cut
+    environment.close()
+    return total / episodes
+
+
+def table(random: Mapping[str, float]) -> str:
+    """A Markdown table of all rows that are there.
+
+    Args:
+        random: mean return of the random policy by environment.
+    """
     lines = [
         "| data | method | seeds | updates | score, each seed | mean of the last five "
-        "| the data's mean (best episode) | published | minutes |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| a random policy | the data's mean (best episode) | published | minutes |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in ROWS:
         folder = RESULTS / row.name
@@ -194,28 +278,36 @@ def table() -> str:
         facts = json.loads((folder / "facts.json").read_text())
         kept = (folder / "evaluations.jsonl").read_text().splitlines()
         evaluations = [json.loads(text) for text in kept]
-        last = evaluations[-1]["phase"]
-        lines.append(line(row, facts, [one for one in evaluations if one["phase"] == last]))
+        last = [one for one in evaluations if one["phase"] == evaluations[-1]["phase"]]
+        lines.append(line(row, facts, last, random[ENVIRONMENTS[row.data]]))
     return "\n".join(lines) + "\n"
 
 
-def line(row: Row, facts: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
-    """One row: the last evaluation, and how steady those before it were."""
+def line(row: Row, facts: dict[str, Any], evaluations: list[dict[str, Any]], random: float) -> str:
+    """One row: the last evaluation, how steady those before it were, and what stands beside.
+
+    Args:
+        row: what was trained.
+        facts: its facts.json.
+        evaluations: of the last phase.
+        random: mean return of the random policy.
+    """
     seeds = sorted({one["seed"] for one in evaluations})
     curves = {seed: [one for one in evaluations if one["seed"] == seed] for seed in seeds}
     last = [curve[-1]["score_mean"] for curve in curves.values()]
     steady = [
         float(np.mean([one["score_mean"] for one in curve[-5:]])) for curve in curves.values()
     ]
-    minutes = "" if facts["seconds"] is None else f"{facts['seconds'] / 60:.1f}"
-    minutes += " (machine shared)" * (minutes != "" and facts["shared"])
+    minutes = "in parts" if facts["seconds"] is None else f"{facts['seconds'] / 60:.1f}"
+    minutes += " (machine shared)" * facts["shared"]
     cells = (
         facts["data"],
-        " ".join((row.algorithm, *scaling(row.command))),
+        " ".join((row.algorithm, *telling(row.command))),
         str(len(seeds)),
         f"{evaluations[-1]['step']:,}",
         ", ".join(f"{score:.1f}" for score in last),
         ", ".join(f"{score:.1f}" for score in steady),
+        f"{score_of(random, evaluations):.1f}",
         f"{facts['data_score']:.1f} ({facts['data_best_score']:.1f})",
         row.published,
         minutes,
@@ -223,12 +315,19 @@ def line(row: Row, facts: dict[str, Any], evaluations: list[dict[str, Any]]) -> 
     return "| " + " | ".join(cells) + " |"
 
 
-def scaling(command: tuple[str, ...]) -> tuple[str, ...]:
-    """The flags of a row that change its rewards."""
+def score_of(value: float, evaluations: list[dict[str, Any]]) -> float:
+    """A return as a score, on the line through the evaluations' returns and scores."""
+    low, high = (choose(evaluations, key=lambda one: one["return_mean"]) for choose in (min, max))
+    rise = (high["score_mean"] - low["score_mean"]) / (high["return_mean"] - low["return_mean"])
+    return low["score_mean"] + rise * (value - low["return_mean"])
+
+
+def telling(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The flags of a row that tell it from others: on rewards, episodes and presets."""
     return tuple(
         part
         for flag, value in itertools.pairwise(command)
-        if flag.startswith("--reward")
+        if flag.startswith(("--reward", "--best-fraction", "--preset"))
         for part in (flag, value)
     )
 
