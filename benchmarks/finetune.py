@@ -24,6 +24,7 @@ SMALL: dict[str, Any] = {"hidden": (64, 64)}  # the quick start's, enough for 9 
 METHODS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "iql": ("iql", {}, {}),
     "iql-appended": ("iql", {}, {"replay": "appended"}),
+    "cal-ql": ("cal_ql", {}, {}),
     "td3-bc": ("td3_bc", {}, {}),
     "td3-bc-alpha-5": ("td3_bc", {}, {"alpha_end": 5.0}),
 }

@@ -20,6 +20,7 @@ from leeward.rollout import roll_out
 OFFLINE = 300
 SETTINGS: dict[str, dict[str, Any]] = {
     "td3_bc": {},
+    "iql": {"hidden": ()},
     "cal_ql": {  # what compiles quickly
         "sampled_actions": 2,
         "batch_size": 16,
@@ -75,10 +76,10 @@ def trained(folder: Path, algorithm: str, **settings: Any) -> Path:
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """line.hdf5, and a run of TD3+BC and of Cal-QL."""
+    """line.hdf5, and a run of TD3+BC, of IQL and of Cal-QL."""
     folder = tmp_path_factory.mktemp("offline")
     write_rightwards(folder / "line.hdf5")
-    for algorithm in ("td3_bc", "cal_ql"):
+    for algorithm in ("td3_bc", "iql", "cal_ql"):
         trained(folder, algorithm)
     return folder
 
@@ -93,7 +94,7 @@ def finetuned(folder: Path, target: Path, algorithm: str = "td3_bc", **options: 
 def whole(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Fine-tunings that were never stopped."""
     place = tmp_path_factory.mktemp("whole")
-    return {name: finetuned(folder, place / name, name) for name in ("td3_bc", "cal_ql")}
+    return {name: finetuned(folder, place / name, name) for name in ("iql", "cal_ql")}
 
 
 def error_of(call: Callable[[], object], kind: type[LeewardError]) -> str:

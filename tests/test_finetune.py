@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from collecting import LINE
 from finetuning import FEW, OFFLINE, finetuned, folder, seen, whole
 from leeward import finetune_loop
 from leeward import replay_mixed as replay
+from leeward.algorithms import ALGORITHMS
 from leeward.data.sampling import Scaling
 from leeward.environments import make_environment
 from leeward.evaluate import episode_seed
@@ -27,12 +29,20 @@ __all__ = ["folder", "seen", "whole"]  # fixtures
 
 def test_it_learns_what_the_data_lack(folder: Path, tmp_path: Path) -> None:
     """A point that stays where it started would have a return near -6."""
-    learning = {"steps": 200, "updates_per_step": 4, "eval_every": 200, "eval_episodes": 10}
+    learning: dict[str, Any] = {"steps": 200, "updates_per_step": 4, "eval_every": 200}
+    learning["eval_episodes"] = 10
     run = finetuned(folder, tmp_path / "run", **learning)
     evaluations = leeward.Run(run).evaluations()
     before, after = ([e["return_mean"] for e in evaluations if e["step"] == n] for n in (0, 200))
     assert max(before) < -6.0
     assert min(after) > -4.0
+
+
+def test_the_benchmark_has_what_the_page_promises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    methods = importlib.import_module("finetune").METHODS
+    online = {name for name, one in ALGORITHMS.items() if one.online is not None}
+    assert {algorithm for algorithm, _, _ in methods.values()} == online - {"cql"}  # Cal-QL's base
 
 
 # --- What is seen ---
@@ -88,7 +98,8 @@ def test_the_actor_explores_with_noise_of_a_tenth(
     folder: Path, tmp_path: Path, seen: list[replay.Seen], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nothing is learned: state and means stay as they were.
-    monkeypatch.setattr(replay, "update_mixed", lambda *given: (given[4], given[8]))
+    still = np.array([True, True])
+    monkeypatch.setattr(replay, "update_mixed", lambda *given: (given[4], given[8], still))
     run = finetuned(folder, tmp_path / "run", eval_every=0)
     policies = [leeward.load_policy(run, seed=seed) for seed in (0, 3)]
     scaling = policies[0].scaling

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -18,8 +19,9 @@ from collecting import CORRIDOR, LINE
 from finetuning import OFFLINE, error_of, finetuned, folder, seen, trained, whole
 from leeward import cli, finetune_loop
 from leeward import replay_mixed as replay
-from leeward.errors import CheckpointError, ConfigError, DataError, SpecError
+from leeward.errors import CheckpointError, ConfigError, DataError, SpecError, TrainingError
 from leeward.export import load_exported
+from leeward.finetune_world import Answers, World
 from leeward.report.origins import repeat_command
 from leeward.results import collect as collect_results
 from leeward.results import find_runs
@@ -30,7 +32,7 @@ __all__ = ["folder", "seen", "whole"]  # fixtures
 # --- Stopping and going on ---
 
 
-@pytest.mark.parametrize("algorithm", ["td3_bc", "cal_ql"])
+@pytest.mark.parametrize("algorithm", ["iql", "cal_ql"])
 def test_a_killed_fine_tuning_goes_on_as_if_nothing_had_happened(
     folder: Path,
     tmp_path: Path,
@@ -64,7 +66,7 @@ def test_a_finished_one_goes_on_with_more_steps(
     whole: dict[str, Path], tmp_path: Path, seen: list[replay.Seen]
 ) -> None:
     run = tmp_path / "run"
-    shutil.copytree(whole["td3_bc"], run)
+    shutil.copytree(whole["iql"], run)
     assert cli.main(["finetune", "--resume", str(run), "--steps", "70", "--quiet"]) == 0
     assert [step.number[0] for step in seen] == list(range(60, 70))
     expected = list(range(10, 71, 10))
@@ -89,13 +91,71 @@ def test_an_interrupted_one_is_saved(folder: Path, tmp_path: Path) -> None:
     assert leeward.resume(run, quiet=True).finished
 
 
+# --- Divergence ---
+
+
+def break_rewards(monkeypatch: pytest.MonkeyPatch, runs: list[int], since: int) -> None:
+    """From a step on, the rewards of these runs are too great for any loss."""
+    real, steps = World.step, []
+
+    def step(self: World, unit: np.ndarray, alive: np.ndarray) -> Answers:
+        answers = real(self, unit, alive)
+        steps.append(0)
+        reward = answers.reward.copy()
+        reward[runs] = 1e38 if len(steps) >= since else reward[runs]
+        return answers._replace(reward=reward)
+
+    monkeypatch.setattr(World, "step", step)
+
+
+def test_a_seed_that_diverges_is_named_and_its_last_good_checkpoint_kept(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_rewards(monkeypatch, [0], since=32)
+    run = tmp_path / "run"
+    said = error_of(lambda: finetuned(folder, run, keep_checkpoints=1), TrainingError)
+    place = re.escape(str(run))
+    how = re.match(
+        rf"{place}: training diverged \(seed-0: weights became NaN or infinite in the updates "
+        rf"after step 3\d, and so did (.*); {place}/checkpoints/25, made before, is kept\): likely "
+        r"causes are a learning rate too high or rewards of great size$",
+        said,
+    )
+    assert how, said
+    assert "critic/loss" in how[1]
+    said = (run / "log.txt").read_text()
+    assert "seed-0: weights became NaN or infinite in the updates after step 3" in said
+    assert {path.name for path in (run / "checkpoints").iterdir()} == {"25", "60"}
+    assert np.isfinite(leeward.load_policy(run, seed=0, checkpoint=25)(np.zeros(2))).all()
+    # The other seed comes to its end.
+    assert leeward.Run(run).finished
+    assert np.isfinite(leeward.load_policy(run, seed=3, checkpoint="last")(np.zeros(2))).all()
+    for name, last in (("metrics.jsonl", 60), ("evaluations.jsonl", 60)):
+        assert [row["step"] for row in lines(run, name) if row["seed"] == 3][-1] == last
+        assert [row["step"] for row in lines(run, name) if row["seed"] == 0][-1] == 30
+
+
+def test_a_fine_tuning_all_of_whose_seeds_diverge_ends_there(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_rewards(monkeypatch, [0, 1], since=32)
+    run = tmp_path / "run"
+    said = error_of(lambda: finetuned(folder, run), TrainingError)
+    assert f"{run / 'checkpoints' / '25'}, made before, is kept" in said
+    assert "seed-0" in said
+    assert "seed-3" in said
+    assert not leeward.Run(run).finished
+    assert {path.name for path in (run / "checkpoints").iterdir()} == {"0", "25"}
+    assert {row["step"] for row in lines(run, "evaluations.jsonl")} == {0, 30}
+
+
 # --- What it leaves ---
 
 
 def test_the_run_directory_is_read_like_any_other(
     folder: Path, whole: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = whole["td3_bc"]
+    run = whole["iql"]
     evaluations = lines(run, "evaluations.jsonl")
     assert [(row["step"], row["seed"]) for row in evaluations] == [
         (step, seed) for step in (0, 30, 60) for seed in (0, 3)
@@ -109,7 +169,7 @@ def test_the_run_directory_is_read_like_any_other(
     assert lengths
     assert max(lengths) <= 12
     saved = leeward.Run(run).config
-    origin = str((folder / "td3_bc").absolute())
+    origin = str((folder / "iql").absolute())
     assert saved["origin"] == {"run": origin, "updates": OFFLINE, "environment": LINE}
     assert saved["finetune"] == {
         "steps": 60,
@@ -119,17 +179,26 @@ def test_the_run_directory_is_read_like_any_other(
         "alpha_end": None,
     }
     assert cli.main(["evaluate", str(run), "--episodes", "2"]) == 0
-    leeward.export(run, tmp_path / "policy.npz")
-    action = load_exported(tmp_path / "policy.npz")(np.zeros((1, 2), np.float32))
+    leeward.export(run, tmp_path / "policy.py")
+    action = load_exported(tmp_path / "policy.py")(np.zeros((1, 2), np.float32))
     np.testing.assert_allclose(action, leeward.load_policy(run)(np.zeros((1, 2))), rtol=1e-5)
     capsys.readouterr()
 
 
+def test_an_actor_whose_rate_had_decayed_to_nothing_learns_again(
+    folder: Path, whole: dict[str, Path]
+) -> None:
+    """IQL's, by a cosine over the offline updates."""
+    before, after = weights(folder / "iql"), weights(whole["iql"])
+    names = [name for name in before if name.startswith("policy/")]
+    assert max(np.abs(after[name] - before[name]).max() for name in names) > 0.01
+
+
 def test_reports_tell_it_from_its_origin(folder: Path, whole: dict[str, Path]) -> None:
-    results = collect_results(find_runs([folder / "td3_bc", whole["td3_bc"]]))
-    assert results.methods == ("td3-bc", "fine-tuned td3-bc")
-    assert repeat_command(leeward.Run(whole["td3_bc"])) == (
-        f"leeward finetune {(folder / 'td3_bc').absolute()} --env {LINE} --steps 60 "
+    results = collect_results(find_runs([folder / "iql", whole["iql"]]))
+    assert results.methods == ("iql", "fine-tuned iql")
+    assert repeat_command(leeward.Run(whole["iql"])) == (
+        f"leeward finetune {(folder / 'iql').absolute()} --env {LINE} --steps 60 "
         "--replay mixed --offline-fraction 0.5 --updates-per-step 2 --log-every 10 "
         "--eval-every 30 --eval-episodes 2 --checkpoint-every 25"
     )
@@ -167,6 +236,16 @@ def test_algorithms_without_an_online_form_are_refused(tmp_path: Path, algorithm
     assert error_of(lambda: leeward.finetune(tmp_path), ConfigError) == (
         f"{tmp_path} is a run of {algorithm.replace('_', '-')}, which leeward finetune does not "
         "know; it knows cal-ql, cql, iql, td3-bc, which learn continuous actions"
+    )
+
+
+def test_a_run_whose_data_stayed_on_disk_is_refused(tmp_path: Path) -> None:
+    saved = {"format": 1, "algorithm": "iql", "options": {"data_location": "disk"}}
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    assert error_of(lambda: leeward.finetune(tmp_path, run_dir=tmp_path / "new"), ConfigError) == (
+        f"{tmp_path} was trained with --data-location disk, and fine-tuning has all rows in "
+        "memory: train with --data-location memory first (results are the same), on a part of the "
+        "data where not all fit (leeward convert --fraction)"
     )
 
 
@@ -240,14 +319,14 @@ def test_runs_without_environment_or_data_say_what_is_missing(folder: Path, tmp_
 def test_runs_without_a_checkpoint_are_refused(
     folder: Path, whole: dict[str, Path], tmp_path: Path
 ) -> None:
-    for place in (folder / "td3_bc", whole["td3_bc"]):
-        shutil.copytree(place, tmp_path / place.parent.name / "td3_bc")
-        shutil.rmtree(tmp_path / place.parent.name / "td3_bc" / "checkpoints")
+    for place in (folder / "td3_bc", whole["iql"]):
+        shutil.copytree(place, tmp_path / place.parent.name / place.name)
+        shutil.rmtree(tmp_path / place.parent.name / place.name / "checkpoints")
     run = tmp_path / folder.name
     assert error_of(lambda: finetuned(run, tmp_path / "new"), CheckpointError) == (
         f"{run / 'td3_bc'} has no checkpoint to go on from"
     )
-    run = tmp_path / whole["td3_bc"].parent.name / "td3_bc"
+    run = tmp_path / whole["iql"].parent.name / "iql"
     assert error_of(lambda: leeward.resume(run), CheckpointError) == (
         f"{run} was stopped before its first checkpoint: remove it and start again"
     )
@@ -256,7 +335,7 @@ def test_runs_without_a_checkpoint_are_refused(
 def test_each_kind_of_run_goes_on_by_its_own_command(
     folder: Path, whole: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run, origin = whole["td3_bc"], folder / "td3_bc"
+    run, origin = whole["iql"], folder / "iql"
     assert cli.main(["finetune", str(run), "--steps", "5"]) == 2
     assert capsys.readouterr().err == (
         f"leeward: error: {run} is a fine-tuned run: go on with leeward finetune --resume {run} "

@@ -174,9 +174,10 @@ def test_an_update_is_the_phase_s_own_on_the_same_batch(key: Any) -> None:
     own = writer.own(key)
     data = offline, writer.online, own
     means = replay.no_means(phase, tag, mixture, configs, state, *data)
-    state, means = replay.update_mixed(
+    state, means, finite = replay.update_mixed(
         phase, tag, mixture, configs, state, *data, means, jnp.int32(6), jnp.int32(2)
     )
+    assert finite.tolist() == [True, True]
     assert means.number["critic/loss"].tolist() == [2.0, 2.0]
     assert means.number["actor/loss"].tolist() == [1.0, 1.0]  # every second step, counted on
     for run in (0, 1):

@@ -134,6 +134,12 @@ def finetune(
             "--steps"
         )
     check_algorithm(origin, get_algorithm(saved["algorithm"]), chosen)
+    if saved["options"].get("data_location") == "disk":
+        raise ConfigError(
+            f"{origin} was trained with --data-location disk, and fine-tuning has all rows in "
+            "memory: train with --data-location memory first (results are the same), on a part of "
+            "the data where not all fit (leeward convert --fraction)"
+        )
     run_options = _run_options(saved, chosen)
     prepare_jax(run_options)
     job, rewards = _job(origin, saved, saved["environment"], run_options, data, "fine-tune")

@@ -28,7 +28,7 @@ from leeward.data.sampling import to_device
 from leeward.finetune_job import Progress, Start
 from leeward.finetune_world import World
 from leeward.job import Job, Position
-from leeward.loop import divergence
+from leeward.loop import divergence, note_failures
 from leeward.options import seconds
 from leeward.progress import View
 from leeward.recorder import Recorder
@@ -207,7 +207,7 @@ class Finetuning:
             self.view.advance(position.step, rate, "steps")
 
     def _actions(self, observation: np.ndarray) -> np.ndarray:
-        """[N, A] in network units; runs whose policies give no numbers any more are given up."""
+        """[N, A] in network units; runs whose policies give no numbers are given up."""
         policies = self.job.algorithm.policy(self.arrays.state)
         unit = np.asarray(
             replay.explore_all(
@@ -218,15 +218,11 @@ class Finetuning:
                 jnp.int32(self.position.step),
             )
         )
-        broken = self.alive & ~np.isfinite(unit).all(axis=1)
-        for run in map(int, np.flatnonzero(broken)):
-            self.position.failed.append(run)
-            self.view.event(
-                f"{self.job.run_name(run)}: weights became NaN or infinite before step "
-                f"{self.position.step}"
-            )
-        if len(self.position.failed) == self.job.runs:
-            raise self._divergence()
+        for run in map(int, np.flatnonzero(self.alive & ~np.isfinite(unit).all(axis=1))):
+            how = f"its action became NaN or infinite at step {self.position.step + 1}"
+            self.position.fail(run, how)
+            self.view.event(f"{self.job.run_name(run)}: {how}")
+        self._check_any_left()
         return np.where(np.isfinite(unit), unit, 0.0).astype(np.float32)
 
     # --- Learning ---
@@ -247,11 +243,25 @@ class Finetuning:
         if self.arrays.means is None:
             self.arrays.means = replay.no_means(*way, config, state, *data, own)
         first = jnp.int32(start.step + progress.learned)
-        self.arrays.state, self.arrays.means = replay.update_mixed(
+        self.arrays.state, self.arrays.means, finite = replay.update_mixed(
             *way, config, state, *data, own, self.arrays.means, first, jnp.int32(due)
         )
         progress.learned += due
+        self._check_finite(np.asarray(finite))
         self.clock.chunk(due)
+
+    def _check_finite(self, finite: np.ndarray) -> None:
+        """Takes note of runs that diverged; ends fine-tuning when none is left."""
+        if not (self.alive & ~finite).any():
+            return
+        when = f"in the updates after step {self.position.step}"
+        note_failures(self.job, self.position, finite, self._averages(), when, self.view)
+        self._check_any_left()
+
+    def _check_any_left(self) -> None:
+        """Raises TrainingError where all runs have diverged."""
+        if len(self.position.failed) == self.job.runs:
+            raise self._divergence()
 
     def _config(self) -> Any:
         """The config of this step: α goes geometrically from where it was to its end."""
@@ -274,10 +284,7 @@ class Finetuning:
 
     def _log(self) -> None:
         """One line a run: means since the last one."""
-        position, progress, average = self.position, self.progress, {}
-        if self.arrays.means is not None:
-            means = engine.averages(self.arrays.means)
-            average = {name: np.asarray(value) for name, value in means.items()}
+        position, progress, average = self.position, self.progress, self._averages()
         self.arrays.means = None
         average["online/return"] = _means(progress.returns)
         average["online/length"] = _means(progress.lengths)
@@ -286,6 +293,13 @@ class Finetuning:
         for lists in (progress.returns, progress.lengths):
             for one in lists:
                 one.clear()
+
+    def _averages(self) -> dict[str, np.ndarray]:
+        """The means of all metrics [N] since the last line; empty where nothing was learned."""
+        if self.arrays.means is None:
+            return {}
+        means = engine.averages(self.arrays.means)
+        return {name: np.asarray(value) for name, value in means.items()}
 
     def _evaluate(self) -> None:
         """Finds out what every run's policy is worth and keeps the best policies."""
@@ -307,7 +321,7 @@ class Finetuning:
             raise self._divergence()
 
     def _divergence(self) -> Exception:
-        return divergence(self.job, self.directory, self.position, self.keeper.newest())
+        return divergence(self.job, self.directory, self.position, self.keeper.last_good())
 
     def _told_to_stop(self) -> bool:
         """Saves and raises when interrupted; saves and returns True when time is over."""

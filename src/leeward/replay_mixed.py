@@ -183,10 +183,15 @@ def update_mixed(
     means: engine.Means,
     step: Int[Array, ""],
     length: Int[Array, ""],
-) -> tuple[Any, engine.Means]:
-    """`length` updates of every run from number `step` on; as `engine.run_chunk`."""
+) -> tuple[Any, engine.Means, Bool[Array, " N"]]:
+    """`length` updates of every run from number `step` on; as `engine.run_chunk`.
+
+    Returns:
+        The states, the sums of metrics, and whether all weights of each run are finite.
+    """
     one = update_on(phase, index, mixture, offline, online, _room(online, own))
-    return engine.repeat_updates(one, config, state, own, means, step, length)
+    state, means = engine.repeat_updates(one, config, state, own, means, step, length)
+    return state, means, engine.finite(state)
 
 
 @partial(jax.jit, static_argnames=("phase", "index", "mixture"))
