@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from leeward.sweep.jobs import SweepJob
+
 SMALL = (
     *("--settings", "batch_size=8", "hidden=[8]"),
     *("--eval-every", "0", "--log-every", "10", "--checkpoint-every", "200"),
@@ -63,4 +65,23 @@ def steps(run: Path) -> list[int]:
 
 def under_way(run: Path) -> bool:
     """Whether a run has a checkpoint, but is not at its end."""
-    return any(run.glob("checkpoints/*/manifest.json")) and not (run / "final").exists()
+    complete = run.glob("checkpoints/[!.]*/manifest.json")
+    return any(complete) and not (run / "final").exists()
+
+
+def waiting_jobs(count: int) -> list[SweepJob]:
+    """Jobs of a sweep that was never begun: two runs of 100 + 1,000 updates each."""
+    return [
+        SweepJob(
+            name=f"bc/set-{number}",
+            algorithm="bc",
+            source="made-up",
+            data_hash="",
+            data_options={},
+            config={},
+            options={},
+            runs=[{"seed": 0}, {"seed": 1}],
+            phases=[["behavior", 100], ["train", 1_000]],
+        )
+        for number in range(count)
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -153,9 +153,9 @@ def test_each_data_set_is_read_once(npz: Path, monkeypatch: pytest.MonkeyPatch) 
     shutil.copyfile(npz, other)
     read, real = [], loading.read
 
-    def counted(source: str, *arguments: Any) -> Dataset:
+    def counted(source: str, *arguments: Any, **named: Any) -> Dataset:
         read.append(Path(source).name)
-        return real(source, *arguments)
+        return real(source, *arguments, **named)
 
     monkeypatch.setattr(loading, "read", counted)
     grid = {"hidden": [[8], [16]]}
@@ -196,6 +196,10 @@ REFUSED: list[tuple[Mapping[str, Any], str]] = [
     ({"settings": {"batch_size": 0}}, "setting 'batch_size' must be at least 1, got 0"),
     ({"seeds": (1, 1)}, "--seeds names a seed twice: 1 1"),
     ({"runs_per_job": -1}, "--runs-per-job must be 0 (all) or more, got -1"),
+    (
+        {"options": {"devices": 64}},
+        "--devices 64, but this process sees 1 (cpu): ask for 1 or fewer",
+    ),
     ({"options": {"run_dir": "x"}}, "'run_dir' is no option of a sweep's runs"),
     ({"draws": 2}, "random settings and --draws, how many combinations of them, go together"),
     (
@@ -228,6 +232,35 @@ def test_a_wrong_setting_is_refused_before_anything_is_written(npz: Path, tmp_pa
             ["bc", "td3_bc"], npz, grid={"td3_bc.alpha": [1.0, "x"]}, sweep_dir=place, quiet=True
         )
     assert not place.exists()
+    with pytest.raises(ConfigError, match="--devices 2, but this process sees 1"):
+        leeward.sweep("bc", npz, seeds=(0, 1), devices=2, sweep_dir=place, quiet=True)
+    assert not place.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "seeds", "message"),
+    [
+        ({"devices": 64}, range(2), None),  # the machines that jobs come to may have them
+        ({"devices": 4, "split": "batch"}, (0,), None),
+        (
+            {"devices": 3, "split": "batch"},
+            (0,),
+            "--split batch: a batch of 8 has no 3 equal parts",
+        ),
+        ({"devices": 2}, (0,), "--devices 2 splits runs, and there is only one"),
+    ],
+)
+def test_jobs_that_run_elsewhere_are_checked_for_what_can_be_split(
+    npz: Path, options: dict[str, Any], seeds: Sequence[int], message: str | None
+) -> None:
+    request = Request(("td3-bc",), [str(npz)], tuple(seeds), settings=FIXED, options=options)
+    if message is None:
+        (job,) = make_plan(request, Loader(), here=False)
+        assert job.options["devices"] == options["devices"]
+        return
+    with pytest.raises(ConfigError) as error:
+        make_plan(request, Loader(), here=False)
+    assert str(error.value).startswith(message)
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import leeward
 from fabricated import write_run
@@ -18,8 +21,19 @@ from leeward import cli
 from leeward.errors import CheckpointError
 from leeward.ope.candidates import candidates, find_places
 from leeward.results import collect, find_runs
-from leeward.sweep import Schedule, resume_sweep
-from sweeping import attempts, flags, started, states, steps, under_way, wait_for
+from leeward.sweep import Schedule, board, resume_sweep
+from leeward.sweep.tables import MOST_ROWS
+from leeward.sweep.work import Outcome, attempts_file
+from sweeping import (
+    attempts,
+    flags,
+    started,
+    states,
+    steps,
+    under_way,
+    wait_for,
+    waiting_jobs,
+)
 from training import SMALL, lines, train
 
 
@@ -140,6 +154,48 @@ def test_a_run_that_was_killed_before_its_first_line_is_begun_again(
     (run / ".config.json-abc").write_text("{")
     assert cli.main(line) == 0
     assert leeward.Run(run).finished
+
+
+def test_the_live_table_shows_how_far_every_job_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = waiting_jobs(MOST_ROWS + 2)
+    running, done, failed, begun = jobs[26], jobs[3], jobs[4], jobs[5]
+    metrics = [{"actor/loss": 0.5}] * 4
+    write_run(tmp_path / running.name, [[80.0, 90.0], [82.0, 94.0]], metrics=metrics)
+    screen = io.StringIO()
+    monkeypatch.setattr(
+        board, "Console", lambda stderr: Console(file=screen, force_terminal=True, width=110)
+    )
+    shown = board.Board(tmp_path, jobs, quiet=False)
+    (tmp_path / "attempts").mkdir()
+    for job in (running, begun):
+        attempts_file(tmp_path, job).write_text('{"time": 0.0}\n' * 2)
+    with shown.shown():
+        shown.begin(running)
+        shown.notice([begun, jobs[6]])  # of these one has begun
+        shown.end(done, Outcome("done"))
+        shown.end(failed, Outcome("failed", "[no] memory"))
+    text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", screen.getvalue())
+    assert "27 jobs: 2 running, 1 failed, 23 waiting, 1 done" in text
+    assert "bc/set-4: failed after 0 updates   [no] memory" in text
+    rows = [
+        [cell.strip() for cell in line.split("│")[1:-1]]
+        for line in text[text.rindex("27 jobs: 2 running") :].splitlines()
+        if line.startswith("│")
+    ]
+    assert rows[:3] == [
+        [begun.name, "2", "running", "0 / 1,100", "", "2"],
+        [running.name, "2", "running", "140 / 1,100", "score 92.0", "2"],
+        [failed.name, "2", "failed", "0 / 1,100", "", ""],
+    ]
+    assert len(rows) == MOST_ROWS
+    assert "and 2 more" in text
+    quiet = board.Board(tmp_path, jobs, quiet=True)
+    screen.truncate(0)
+    with quiet.shown():
+        quiet.begin(running)
+    assert screen.getvalue() == ""
 
 
 def test_data_that_changed_since_the_plan_are_refused(

@@ -110,14 +110,13 @@ def _begin(arguments: list[str]) -> int:
         tables = {"options": RunOptions, "data": DataOptions}
         asked = read_file(Path(parsed.file), tables, (*NOT_OF_A_RUN, "seeds"))
         parsed = _parsed(arguments, _defaults(asked))
-    from leeward.sweep import run_request
+    from leeward.sweep import planned, run_request
     from leeward.sweep.loading import Loader
-    from leeward.sweep.plan import make_plan
 
     flags = {argument.split("=")[0].lstrip("-").replace("-", "_") for argument in arguments}
     schedule, request = _schedule(parsed), _request(parsed, asked, flags)
     if parsed.print_plan:
-        jobs = [dataclasses.asdict(job) for job in make_plan(request, Loader())]
+        jobs = [dataclasses.asdict(job) for job in planned(request, schedule, Loader())]
         print(json.dumps({"jobs": jobs}, indent=1))  # noqa: T201
         return 0
     return _finish(run_request(request, parsed.sweep_dir, schedule), parsed.quiet)

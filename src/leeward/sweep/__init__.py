@@ -139,12 +139,22 @@ def run_request(request: Request, sweep_dir: str | Path | None, schedule: Schedu
     check_schedule(schedule)
     directory = Path(sweep_dir) if sweep_dir is not None else _default_directory()
     loader = Loader()
-    if schedule.cluster is None:
-        prepare_jax(RunOptions(device=request.options.get("device")))
-    jobs = make_plan(request, loader)
+    jobs = planned(request, schedule, loader)
     with _session(schedule) as session, run.locked(directory, FLAG):
         _claim(directory, jobs)
         return _run(directory, jobs, schedule, session, loader)
+
+
+def planned(request: Request, schedule: Schedule, loader: Loader) -> list[SweepJob]:
+    """All jobs, checked; those that run in this process on its devices too.
+
+    Raises:
+        LeewardError: bad input.
+    """
+    here = schedule.cluster is None
+    if here:
+        prepare_jax(RunOptions(device=request.options.get("device")))
+    return make_plan(request, loader, here=here)
 
 
 def resume_sweep(directory: Path, schedule: Schedule) -> Sweep:

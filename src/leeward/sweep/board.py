@@ -73,6 +73,13 @@ class Board:
                 standing.updates = job.done(str(rows[-1]["phase"]), int(rows[-1]["step"]))
             standing.value, standing.quantity = _score(evaluations)
 
+    def lose(self) -> None:
+        """The jobs that ran are lost with the cluster that ran them."""
+        for standing in self.standings.values():
+            if standing.state == "running":
+                standing.state, standing.message = "lost", "its cluster was lost"
+        self._write()
+
     def interrupt(self, told: bool) -> None:
         """What ran waits again; where it is `told`, so is how to continue."""
         for standing in self.standings.values():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,9 @@ from leeward.sweep.work import Outcome, execute
 LOCAL = "local"
 POLL_SECONDS = 1.0
 """Between looks at what ended (ours)."""
+HEAD_SECONDS = 20.0
+"""How long a cluster's head may give no answer before it counts as lost (ours). Ray waits for a
+minute, and then ends this process."""
 PARTING_SECONDS = 60.0
 """How long interrupted jobs may take to save (ours)."""
 DEVICE_MEMORY = 0.9
@@ -50,7 +55,7 @@ def check_cluster(cluster: Cluster) -> None:
         raise ConfigError(f"--cpus-per-job must be above 0, got {cpus:g}")
     if cluster.retries < 0:
         raise ConfigError(f"--retries must be 0 or more, got {cluster.retries}")
-    _import()
+    _import(cluster.retries)
 
 
 class Session(NamedTuple):
@@ -69,7 +74,7 @@ def connected(cluster: Cluster) -> Iterator[Session]:
     Raises:
         ConfigError: no cluster at that address, or one that no job fits into.
     """
-    ray = _import()
+    ray = _import(cluster.retries)
     if ray.is_initialized():
         yield Session(ray, cluster, _fitting(ray, cluster))
         return
@@ -97,18 +102,62 @@ def run_on_cluster(
         task.options(name=job.name, **takes).remote(place, job, deadline, gpus): job
         for job in board.open_jobs()
     }
+    head = Head(ray.get_runtime_context().gcs_address)
     with interruptions() as interrupted:
         while waiting and not interrupted.is_set():
             try:
                 ready, _ = ray.wait(list(waiting), timeout=POLL_SECONDS)
-            except ray.exceptions.RayError as error:
-                raise _lost(directory, error) from error
-            for reference in ready:
-                board.end(waiting.pop(reference), _outcome(ray, reference, cluster))
+                ended = {reference: _outcome(ray, reference, cluster, head) for reference in ready}
+                head.check()
+            except (ray.exceptions.RayError, ClusterLostError) as error:
+                board.lose()
+                raise _lost(directory, cluster, error) from error
+            for reference, outcome in ended.items():
+                board.end(waiting.pop(reference), outcome)
             board.notice(list(waiting.values()))
         if waiting:
             _part(ray, list(waiting))
             raise KeyboardInterrupt
+
+
+class ClusterLostError(Exception):
+    """The head of the cluster is gone, and with it all that it knew."""
+
+
+class Head:
+    """The process that a cluster cannot be without; asked again and again whether it is there."""
+
+    def __init__(self, address: str) -> None:
+        """Asks for the first time.
+
+        Args:
+            address: HOST:PORT of the cluster's control store.
+        """
+        host, _, port = address.rpartition(":")
+        self._address = host.strip("[]"), int(port)
+        self._known = self._answers()  # else this machine cannot reach it directly: no news
+        self._last = time.monotonic()
+
+    def check(self, patience: float | None = None) -> None:
+        """Raises ClusterLostError where it has given no answer for so many seconds.
+
+        `patience` is `HEAD_SECONDS` by default.
+        """
+        if not self._known:
+            return
+        if self._answers():
+            self._last = time.monotonic()
+            return
+        silent = time.monotonic() - self._last
+        if silent >= (HEAD_SECONDS if patience is None else patience):
+            raise ClusterLostError(f"its head has not answered for {silent:.0f} s")
+
+    def _answers(self) -> bool:
+        try:
+            socket.create_connection(self._address, timeout=POLL_SECONDS).close()
+        except OSError:
+            return False
+        return True
 
 
 def _work(directory: str, job: SweepJob, deadline: float | None, gpus: float) -> Outcome:
@@ -122,22 +171,35 @@ def _work(directory: str, job: SweepJob, deadline: float | None, gpus: float) ->
     return execute(Path(directory), job, Loader(), deadline)
 
 
-def _outcome(ray: Any, reference: Any, cluster: Cluster) -> Outcome:
-    """How a task ended."""
+def _outcome(ray: Any, reference: Any, cluster: Cluster, head: Head) -> Outcome:
+    """How a task ended.
+
+    Raises:
+        ClusterLostError: it was lost with the cluster.
+        RayError: so it was, or Ray does not know how.
+    """
+    kinds = ray.exceptions
+    again = f"{cluster.retries + 1} times, and --retries is {cluster.retries}"
     try:
         return Outcome(*ray.get(reference))
-    except ray.exceptions.TaskCancelledError:
+    except kinds.TaskCancelledError:
         return Outcome("waiting")
-    except ray.exceptions.RayTaskError as error:
+    except kinds.RayTaskError as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         return Outcome("failed", f"its worker could not run it: {lines[-1]}")
-    except ray.exceptions.RayError as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    except kinds.OutOfMemoryError:
         return Outcome(
             "failed",
-            f"its worker was lost {cluster.retries + 1} times, and --retries is "
-            f"{cluster.retries}: {first}",
+            f"its machine had no memory left {again}: let fewer jobs run at once (a higher "
+            "--cpus-per-job), or fewer runs share one (--runs-per-job)",
         )
+    except (kinds.WorkerCrashedError, kinds.NodeDiedError) as error:
+        head.check(patience=0.0)
+        return Outcome("failed", f"its worker was lost {again}: {_first_line(error)}")
+    except (kinds.RaySystemError, kinds.LocalRayletDiedError, kinds.RpcError):
+        raise  # of the cluster, not of the job
+    except kinds.RayError as error:
+        return Outcome("failed", f"Ray could not run it: {_first_line(error)}")
 
 
 def _part(ray: Any, references: list[Any]) -> None:
@@ -148,11 +210,16 @@ def _part(ray: Any, references: list[Any]) -> None:
         ray.wait(references, num_returns=len(references), timeout=PARTING_SECONDS)
 
 
-def _lost(directory: Path, error: Exception) -> TrainingError:
-    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+def _lost(directory: Path, cluster: Cluster, error: Exception) -> TrainingError:
+    begin = "" if cluster.address == LOCAL else "start it again and "
     return TrainingError(
-        f"the Ray cluster was lost ({first}): continue with leeward sweep --resume {directory}"
+        f"the Ray cluster was lost ({_first_line(error)}): {begin}continue with "
+        f"leeward sweep --resume {directory} --ray {cluster.address}"
     )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _connect(ray: Any, address: str) -> None:
@@ -164,10 +231,10 @@ def _connect(ray: Any, address: str) -> None:
         else:
             ray.init(address=address, **quiet)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ConfigError(
-            f"--ray {address}: no Ray cluster could be reached ({first}): start one with "
-            "`ray start --head`, or use --ray local"
+            f"--ray {address}: no Ray cluster could be reached ({_first_line(error)}): start one "
+            "with `ray start --head`, set RAY_AUTH_MODE=token where it asks for its token, or use "
+            "--ray local"
         ) from error
 
 
@@ -194,7 +261,10 @@ def _fitting(ray: Any, cluster: Cluster) -> float:
     return gpus
 
 
-def _import() -> Any:
+def _import(retries: int) -> Any:
+    """Ray, told at its first import how often a task may use up its machine's memory."""
+    # Else it would begin such a task again for ever.
+    os.environ.setdefault("RAY_task_oom_retries", str(retries))
     try:
         import ray
     except ImportError as error:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from leeward import devices
 from leeward.algorithms import get_algorithm
 from leeward.config import float_fields, from_json, to_json
 from leeward.data.dataset import Dataset
@@ -58,8 +59,13 @@ class Share(NamedTuple):
     """What tells it from the algorithm's other shares; empty where there is only one."""
 
 
-def make_plan(request: Request, loader: Loader) -> list[SweepJob]:
+def make_plan(request: Request, loader: Loader, *, here: bool = True) -> list[SweepJob]:
     """The jobs of a sweep, in the order in which they run; nothing is written.
+
+    Args:
+        request: what was asked.
+        loader: reads the data.
+        here: whether they run in this process, so that its devices are theirs.
 
     Raises:
         LeewardError: an impossible setting, unfit data, or anything else that `train` refuses.
@@ -82,7 +88,7 @@ def make_plan(request: Request, loader: Loader) -> list[SweepJob]:
             if any(job.name.startswith(f"{place}/") or job.name == place for job in jobs):
                 raise ConfigError(f"--algorithms names {algorithm.name} twice for {given}")
             for share in _shares(request, named, algorithm):
-                made = _make(request, algorithm, share, task)
+                made = _make(request, algorithm, share, task, here)
                 jobs += _named(made, f"{place}/{share.label}" if share.label else place)
     return jobs
 
@@ -134,7 +140,9 @@ def _shares(request: Request, named: Algorithm, algorithm: Algorithm) -> list[Sh
     return [share._replace(label=f"settings-{n}") for n, share in enumerate(shares, 1)]
 
 
-def _make(request: Request, algorithm: Algorithm, share: Share, task: Task) -> Iterator[SweepJob]:
+def _make(
+    request: Request, algorithm: Algorithm, share: Share, task: Task, here: bool
+) -> Iterator[SweepJob]:
     """The jobs of one share, checked as `train` checks them; they have no name yet."""
     names = option_names()
     varied = {name: [row[name] for row in share.varied] for name in share.varied[0]}
@@ -161,6 +169,10 @@ def _make(request: Request, algorithm: Algorithm, share: Share, task: Task) -> I
         own = dataclasses.replace(config, **part[0][1])
         chosen = dataclasses.replace(checked, seeds=tuple(dict.fromkeys(seed for seed, _ in part)))
         job = make_job(algorithm, own, None, chosen, task.dataset, task.environment, rows=part)
+        if here:
+            devices.place(job)  # refuses devices that are not there
+        elif chosen.devices is not None:
+            devices.check_split(job, chosen.devices)
         yield SweepJob(
             name="",
             algorithm=algorithm.name,

@@ -15,7 +15,7 @@ from leeward.sweep.work import Standing
 
 MOST_ROWS = 25
 """Of the live table, which must fit a screen."""
-_ORDER = ("running", "failed", "waiting", "done")
+_ORDER = ("running", "lost", "failed", "waiting", "done")
 
 
 def live(jobs: Sequence[SweepJob], standings: Mapping[str, Standing]) -> Table:

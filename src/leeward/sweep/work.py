@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import filelock
 
-from leeward import checkpoint, policy_folder, run
+from leeward import checkpoint, devices, policy_folder, run
 from leeward.algorithms import get_algorithm
 from leeward.config import from_json
 from leeward.description import describe
@@ -34,7 +34,8 @@ from leeward.train import (
     resume,
 )
 
-State = Literal["waiting", "running", "done", "failed"]
+State = Literal["waiting", "running", "lost", "done", "failed"]
+"""A job is lost with the cluster that ran it; it waits again where the sweep is continued."""
 PATIENCE = 60.0
 """Seconds to wait for a lost process to let go of a run directory (ours)."""
 ATTEMPTS = "attempts"
@@ -145,6 +146,7 @@ def _train(place: Path, job: SweepJob, loader: Loader, max_time: str | None) -> 
     environment = find_environment(dataset, options.env)
     config = from_json(algorithm.config_type, job.config)
     made = make_job(algorithm, config, None, options, dataset, environment, rows=job.rows())
+    devices.place(made)  # refuses devices that are not there, before anything is written
     begin(made, place, describe(made, job.source, job.data_options, report))
 
 
