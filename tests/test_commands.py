@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
+from events import scalars
 from leeward import cli
 
 SHIPPED = "inverteddoublependulum-replay-v5"
@@ -42,6 +43,11 @@ def test_the_reference_s_smoke_line_works_under_our_names(
     )
     evaluations = (run / "evaluations.jsonl").read_text().splitlines()
     assert [len(json.loads(row)["returns"]) for row in evaluations] == [10]
+    drawn = scalars(run / "tensorboard" / "seed-42")
+    assert [step for step, _ in drawn["training/bc_actor_loss"]] == [0]
+    assert [step for step, _ in drawn["training/critic_loss"]] == [100]
+    ((step, score),) = drawn["evaluation/returns"]
+    assert (step, score) == (100, pytest.approx(json.loads(evaluations[0])["score_mean"]))
     assert {path.name for path in run.iterdir()} >= {"final", "best", "checkpoints", "tensorboard"}
     assert "leeward evaluate" in capsys.readouterr().out
 

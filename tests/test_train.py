@@ -16,8 +16,12 @@ import pytest
 
 import leeward
 from leeward import checkpoint
+from leeward.algorithms import bc
 from leeward.data.dataset import Dataset
-from leeward.errors import TrainingError
+from leeward.errors import ConfigError, TrainingError
+from leeward.job import Job
+from leeward.options import RunOptions
+from leeward.saving import check_goes_on
 from training import SMALL, lines, train, weights
 
 
@@ -33,23 +37,32 @@ def assert_same_run(one: Path, other: Path) -> None:
 
 CHILD = """
     import json, os, signal, sys
+    from pathlib import Path
     import leeward
+    import small_environments
 
     todo, data, directory = sys.argv[1:4]
-    steps = []
+    steps, replace = [], Path.replace
 
     def note(row):
         steps.append(row["step"] + (20 if row["phase"] == "train" else 0))
-        if todo == str(len(steps)):
+        if todo == f"line {len(steps)}":
             os.kill(os.getpid(), signal.SIGKILL)
 
-    if todo == "resume":
+    def renamed(path, target):
+        if todo == f"checkpoint {target.name}":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return replace(path, target)
+
+    Path.replace = renamed
+    if Path(directory).exists():
         leeward.resume(directory, quiet=True, on_metrics=note)
     else:
         leeward.train(
             "fisher_brc", data, run_dir=directory, on_metrics=note, steps=30,
             bc_pretraining_steps=20, behavior_hidden=(8,), log_every=7, checkpoint_every=5,
             seeds=(0, 3), batch_size=8, hidden=(8,), quiet=True, logger=(),
+            env="LeewardTest/Line-v0", eval_every=10, eval_episodes=2,
         )
     print(json.dumps(steps))
 """
@@ -58,28 +71,47 @@ CHILD = """
 # Every part runs in a process of its own, as a run's parts do: in a process that has compiled much
 # else, XLA may order a sum differently, which is another last bit.
 # Lines come two at a time (two seeds): at 7, 14 and 20 of the first phase, then at 7, 14, 21, 28.
-def test_a_run_killed_at_any_moment_resumes_to_the_same_weights_and_metrics(
-    tmp_path: Path, npz: Path
-) -> None:
-    assert child("whole", npz, tmp_path / "whole").returncode == 0
-    for line in ("3", "12"):
-        killed = tmp_path / f"killed-{line}"
-        assert child(line, npz, killed).returncode == -signal.SIGKILL
+# Checkpoint 20 gets its name after the evaluations of update 20, whose lines have to go again.
+def test_a_run_killed_at_any_moment_resumes_to_the_same_weights_and_metrics(tmp_path: Path) -> None:
+    data = line_data(tmp_path / "line.npz")
+    assert child("end", data, tmp_path / "whole").returncode == 0
+    evaluations = lines(tmp_path / "whole", "evaluations.jsonl")
+    assert [row["step"] for row in evaluations] == [10, 10, 20, 20, 30, 30]
+    killed = tmp_path / "killed"
+    for moment, evaluated in (("line 3", 0), ("checkpoint 20", 4)):
+        assert child(moment, data, killed).returncode == -signal.SIGKILL
         assert not (killed / "final").exists()
-        newest = checkpoint.complete(killed / "checkpoints")[-1]
-        done = checkpoint.manifest(newest)["updates"]
-        assert done > 0
-        resumed = child("resume", npz, killed)
-        # It did not start from zero again.
-        assert min(json.loads(resumed.stdout)) > done
-        assert_same_run(tmp_path / "whole", killed)
+        assert len(lines(killed, "evaluations.jsonl")) == evaluated
+    newest = checkpoint.complete(killed / "checkpoints")[-1]
+    done = checkpoint.manifest(newest)["updates"]
+    assert done > 0
+    resumed = child("end", data, killed)
+    # It did not start from zero again.
+    assert min(json.loads(resumed.stdout)) > done
+    assert_same_run(tmp_path / "whole", killed)
 
 
-def child(todo: str, npz: Path, directory: Path) -> subprocess.CompletedProcess[str]:
-    """Trains ("whole"), trains until it kills itself at a line of metrics, or resumes."""
+def line_data(path: Path) -> Path:
+    """Random pushes of small_environments.Line, as a file."""
+    generator = np.random.default_rng(0)
+    observation = generator.normal(size=(120, 2))
+    np.savez(
+        path,
+        observations=observation,
+        actions=generator.uniform(-2.0, 2.0, size=(120, 1)),
+        rewards=-np.abs(observation[:, 0]),
+        terminations=np.zeros(120, bool),
+        truncations=np.arange(120) % 12 == 11,
+    )
+    return path
+
+
+def child(todo: str, data: Path, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Trains, or resumes, to the end or until it kills itself at some moment."""
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(CHILD), todo, str(npz), str(directory)],
+        [sys.executable, "-c", textwrap.dedent(CHILD), todo, str(data), str(directory)],
         check=False,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -194,19 +226,74 @@ def test_early_stopping_returns_the_best_weights_of_every_seed(
         for name, value in weights(short).items():
             if name.startswith("policy/"):
                 np.testing.assert_array_equal(value[0], weights(run)[name][seed])
+    before = (run / "config.json").read_bytes()
+    with pytest.raises(ConfigError) as error:
+        leeward.resume(run, data=continuous_dataset, steps=5_000, quiet=True)
+    assert str(error.value) == (
+        f"{run}: early stopping has ended seed-0, seed-1 and kept the best weights, so it cannot "
+        "train on: start a new run with another patience"
+    )
+    assert (run / "config.json").read_bytes() == before
+    leeward.resume(run, data=continuous_dataset, quiet=True)
+    assert (
+        (run / "log.txt")
+        .read_text()
+        .endswith(
+            f"{run} is finished after {measured[-1]['step']} updates: early stopping has ended it\n"
+        )
+    )
 
 
-def test_sigint_saves_and_resume_goes_on(tmp_path: Path, npz: Path) -> None:
+@pytest.mark.parametrize(
+    ("facts", "steps", "goes_on"),
+    [
+        ({"complete": True, "stopped": [1]}, 41, False),  # one of two seeds
+        ({"complete": True, "stopped": [1]}, 40, True),  # no more than it had
+        ({"complete": False, "stopped": [1]}, 41, True),  # it was killed before its end
+        ({"complete": True, "stopped": []}, 41, True),
+    ],
+)
+def test_only_a_run_that_early_stopping_ended_cannot_train_on(
+    facts: dict[str, Any], steps: int, goes_on: bool, tmp_path: Path, continuous_dataset: Dataset
+) -> None:
+    folder = tmp_path / "checkpoints" / "40"
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(json.dumps({"updates": 40, "step": 40} | facts))
+    job = Job(
+        bc.ALGORITHM, bc.Config(), ({}, {}), (3, 8), steps, RunOptions(), continuous_dataset, None
+    )
+    if goes_on:
+        check_goes_on(job, tmp_path)
+        return
+    with pytest.raises(ConfigError, match="early stopping has ended seed-8 and kept the best"):
+        check_goes_on(job, tmp_path)
+
+
+def test_sigint_and_sigterm_save_and_resume_goes_on(tmp_path: Path, npz: Path) -> None:
     whole = train(tmp_path / "whole", npz, steps=60, log_every=10)
+    sent: list[signal.Signals] = []
 
     def interrupt(row: dict[str, Any]) -> None:
-        if row["step"] == 20:
-            os.kill(os.getpid(), signal.SIGINT)
+        signals = {20: signal.SIGTERM, 40: signal.SIGINT}
+        if row["step"] in signals:
+            sent.append(signals[row["step"]])
+            os.kill(os.getpid(), sent[-1])
+
+    def stopped(number: int, frame: object) -> None:
+        raise AssertionError("SIGTERM was left to others")
 
     run = tmp_path / "run"
+    before = signal.signal(signal.SIGTERM, stopped)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train(run, npz, steps=60, log_every=10, on_metrics=interrupt)
+        assert signal.getsignal(signal.SIGTERM) is stopped
+    finally:
+        signal.signal(signal.SIGTERM, before)
     with pytest.raises(KeyboardInterrupt):
-        train(run, npz, steps=60, log_every=10, on_metrics=interrupt)
-    assert "interrupted: saved after" in (run / "log.txt").read_text()
+        leeward.resume(run, quiet=True, on_metrics=interrupt)
+    assert sent == [signal.SIGTERM, signal.SIGINT]
+    assert (run / "log.txt").read_text().count("interrupted: saved after") == 2
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     leeward.resume(run, quiet=True)
     assert_same_run(whole, run)

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 import leeward
 from leeward import checkpoint
 from leeward.data.dataset import Dataset
-from leeward.errors import CheckpointError, ConfigError, DataError, LeewardError, SpecError
+from leeward.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    LeewardError,
+    MissingExtra,
+    SpecError,
+)
+from leeward.options import is_installed
 from training import lines, train
 
 
@@ -101,6 +112,81 @@ def test_impossible_settings_are_refused(
         train(tmp_path / "run", continuous_dataset, **settings)
     assert str(error.value).startswith(text)
     assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_a_logger_that_is_not_installed_is_refused_before_anything_is_written(
+    tmp_path: Path, continuous_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)  # type: ignore[arg-type]
+    with pytest.raises(MissingExtra) as error:
+        train(tmp_path / "run", continuous_dataset, logger=("wandb",))
+    assert str(error.value) == (
+        "--logger wandb needs the package 'wandb', which is not installed: pip install "
+        "'leeward[wandb]'"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_a_logger_left_is_not_taken_for_the_logger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "left_by_a_logger").mkdir()
+    (tmp_path / "a_logger.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert is_installed("a_logger")
+    assert not is_installed("left_by_a_logger")
+
+
+def test_a_device_that_is_not_there_is_refused_in_one_line(tmp_path: Path) -> None:
+    if jax.default_backend() != "cpu":
+        pytest.skip("there is an accelerator")
+    line = ["train", "bc", "inverteddoublependulum-replay-v5", "--device", "gpu", "--run-dir"]
+    done = subprocess.run(
+        [sys.executable, "-m", "leeward", *line, str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    (said,) = done.stderr.splitlines()
+    assert said.startswith("leeward: error: --device gpu: JAX finds none here")
+    assert said.endswith(
+        ": leave --device out to use the fastest there is, or pip install 'leeward[cuda]' for "
+        "NVIDIA's"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_device_that_fails_to_start_is_refused_with_its_reason(
+    tmp_path: Path, continuous_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing() -> str:
+        raise RuntimeError("Unable to initialize backend 'tpu': no such library.\nmore")
+
+    before = jax.config.jax_platforms
+    monkeypatch.setattr(jax, "default_backend", failing)
+    with pytest.raises(ConfigError) as error:
+        train(tmp_path / "run", continuous_dataset, device="tpu")
+    assert str(error.value) == (
+        "--device tpu: JAX finds none here (Unable to initialize backend 'tpu': no such library): "
+        "leave --device out to use the fastest there is"
+    )
+    assert jax.config.jax_platforms == before
+
+
+def test_another_device_than_this_process_uses_is_refused(
+    tmp_path: Path, continuous_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = jax.config.jax_platforms
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    with pytest.raises(ConfigError) as error:
+        train(tmp_path / "run", continuous_dataset, device="cpu")
+    assert str(error.value) == (
+        "--device cpu: this process uses the gpu already: choose it in a new one, before anything "
+        "else is computed"
+    )
+    assert jax.config.jax_platforms == before
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_discrete_data_set_names_the_algorithms_that_fit(

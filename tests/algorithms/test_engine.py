@@ -13,12 +13,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import leeward
+from leeward import devices, engine
 from leeward.algorithms import ALGORITHMS
 from leeward.config import to_json
+from leeward.types import Phase
 from subjects import UPDATES, small_config, small_dataset
 
 STRUCTURES = {
@@ -75,6 +79,30 @@ def weights(directory: Path) -> dict[str, np.ndarray]:
     """The final policy's arrays."""
     with np.load(directory / "final" / "policy.npz", allow_pickle=False) as archive:
         return dict(archive)
+
+
+def test_a_chunk_makes_no_round_trip_to_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its program calls nothing outside, and it is given nothing that lies on the host."""
+    seen: list[int] = []
+
+    def guarded(phase: Phase, index: int, *given: Any) -> Any:
+        if not seen:
+            program = engine.run_chunk.lower(phase, index, *given).as_text()
+            assert "stablehlo.while" in program  # it is the loop
+            assert "callback" not in program
+        with jax.transfer_guard("disallow"):
+            with pytest.raises(Exception, match="Disallowed host-to-device transfer"):
+                jnp.sin(np.ones(3))  # the guard works here
+            result = engine.run_chunk(phase, index, *given)
+        seen.append(int(given[-1]))
+        return result
+
+    programs = devices.Programs(run_chunk=guarded)
+    monkeypatch.setattr(devices.Placement, "programs", property(lambda _: programs))
+    train("td3_bc-continuous", tmp_path)
+    assert sum(seen) == UPDATES
 
 
 @pytest.mark.parametrize("case", STRUCTURES)
