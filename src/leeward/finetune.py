@@ -22,6 +22,7 @@ import numpy as np
 
 from leeward import checkpoint, engine, finetune_loop, run
 from leeward.algorithms import ALGORITHMS, get_algorithm
+from leeward.backend import prepare_jax
 from leeward.config import from_json
 from leeward.data.dataset import Dataset
 from leeward.data.sampling import Scaling, to_device
@@ -42,7 +43,6 @@ from leeward.train import (
     find_environment,
     load_again,
     make_job,
-    prepare_jax,
     with_runs,
 )
 from leeward.types import Algorithm

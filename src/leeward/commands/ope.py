@@ -13,6 +13,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from leeward.backend import prepare_jax
 from leeward.commands.parsing import DataOptions, flags_of, load_arguments, parse, pick
 from leeward.data.dataset import Dataset
 from leeward.errors import CheckpointError, ConfigError
@@ -26,7 +27,6 @@ from leeward.options import RunOptions
 from leeward.policy import load_policy
 from leeward.progress import View
 from leeward.run import ESTIMATES
-from leeward.train import prepare_jax
 from leeward.whole_files import write_whole
 
 

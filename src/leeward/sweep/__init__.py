@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from leeward import run
+from leeward.backend import prepare_jax
 from leeward.config import from_json
 from leeward.errors import CheckpointError
 from leeward.options import RunOptions, seconds
@@ -26,7 +27,6 @@ from leeward.sweep.loading import Loader
 from leeward.sweep.plan import make_plan
 from leeward.sweep.request import Request, setting_name
 from leeward.sweep.work import execute
-from leeward.train import prepare_jax
 
 FLAG = "--sweep-dir"
 

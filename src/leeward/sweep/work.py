@@ -17,6 +17,7 @@ import filelock
 
 from leeward import checkpoint, devices, policy_folder, run
 from leeward.algorithms import get_algorithm
+from leeward.backend import prepare_jax
 from leeward.config import from_json
 from leeward.description import describe
 from leeward.errors import CheckpointError, DataError, LeewardError
@@ -30,7 +31,6 @@ from leeward.train import (
     examine,
     find_environment,
     make_job,
-    prepare_jax,
     resume,
 )
 
