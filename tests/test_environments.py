@@ -12,6 +12,8 @@ import pytest
 from gymnasium import spaces
 
 import small_environments
+from leeward import robotics
+from leeward.data import registry
 from leeward.environments import (
     EnvironmentSpec,
     check_matches,
@@ -119,11 +121,27 @@ def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> N
         ("ALE/Nothing-v5", "ale-py", "atari"),
         ("NothingNoFrameskip-v4", "ale-py", "atari"),
         ("AdroitNothing-v1", "gymnasium-robotics", "robotics"),
+        ("gymnasium_robotics:AdroitNothing-v1", "gymnasium-robotics", "robotics"),
+        ("Leeward/Nothing-v1", "gymnasium-robotics", "robotics"),
     ):
         assert error_of(lambda name=name: make_environment(name), MissingExtra) == (
             f"environment {name} needs the package '{package}', which is not installed: "
             f"pip install 'leeward[{extra}]'"
         )
+
+
+def test_environments_of_d4rl_names_have_the_step_limits_of_their_data() -> None:
+    robotics.register()
+    known = [entry for name in registry.names() if (entry := registry.find(name))]
+    own = [entry for entry in known if str(entry.env).startswith(robotics.PREFIX)]
+    assert {entry.group for entry in own} == {"antmaze", "maze2d", "adroit"}
+    registered = {name for name in gymnasium.registry if name.startswith(robotics.PREFIX)}
+    assert {entry.env for entry in own} == registered
+    for entry in own:
+        assert gymnasium.registry[str(entry.env)].max_episode_steps == entry.max_episode_steps
+        assert registry.step_limit(entry.env) == entry.max_episode_steps
+        # of all data sets of an environment, or a run's score would depend on which it is
+        assert registry.reference_scores(str(entry.env)) == registry.reference_scores(entry.name)
 
 
 def test_a_package_that_gymnasium_misses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

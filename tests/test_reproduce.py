@@ -80,11 +80,10 @@ def test_a_row_whose_settings_were_not_published_cannot_be_trained() -> None:
 
 def test_a_row_without_a_current_environment_asks_for_one() -> None:
     with pytest.raises(ConfigError) as caught:
-        module.reproduce("iql/maze2d-large-v1@corl")
+        module.reproduce("bcq/ant-medium-v2@d3rlpy")
     assert str(caught.value) == (
-        "iql/maze2d-large-v1@corl cannot be evaluated: gymnasium-robotics' PointMaze has other "
-        "coordinates and goals, and dictionary observations. --env names another environment, "
-        "whose numbers are not comparable"
+        "bcq/ant-medium-v2@d3rlpy cannot be evaluated: D4RL's ant data has 111 observations, "
+        "Ant-v4 has 27. --env names another environment, whose numbers are not comparable"
     )
 
 
@@ -232,6 +231,23 @@ def test_what_the_source_does_otherwise_is_noted(tmp_path: Path) -> None:
         "Gaussian",
         "evaluated in Hopper-v4 under MuJoCo 4.0.0, published numbers in D4RL's environments: "
         "comparable, not identical",
+    )
+
+
+def test_a_maze_is_compared_with_the_remark_that_its_simulator_is_another(tmp_path: Path) -> None:
+    row = scores.find("bc/maze2d-umaze-v1@corl")
+    result = judge(make_plan(row), a_run(tmp_path / "run", row.mean, row))
+    assert result.verdict.kind == "reproduced"
+    assert result.verdict.text.endswith("] (close, not the same simulator)")
+    assert result.notes[-1] == (
+        "evaluated in Leeward/Maze2dUMaze-v1 under MuJoCo 4.0.0, published numbers in D4RL's "
+        "environments: close, not the same simulator (D4RL's layout, coordinates, starts, goals, "
+        "rewards and lengths on MuJoCo's current engine, D4RL's was mujoco-py)"
+    )
+    other = a_run(tmp_path / "other", row.mean, row, environment="PointMaze_UMaze-v3")
+    assert judge(make_plan(row), other).verdict.text == (
+        "not comparable because another environment than that of maze2d-umaze-v1 "
+        "(PointMaze_UMaze-v3)"
     )
 
 

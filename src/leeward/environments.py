@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from leeward import atari
+from leeward import atari, robotics
 from leeward.data import registry
 from leeward.errors import LeewardError, MissingExtra, SimulationError, SpecError, did_you_mean
 from leeward.types import Box, Discrete, Spec
@@ -57,7 +57,10 @@ class _Plugin(NamedTuple):
 _PLUGINS = (
     _Plugin(re.compile(r"^ALE/|(NoFrameskip|Deterministic)-v\d+$"), "ale_py", "ale-py", "atari"),
     _Plugin(
-        re.compile(r"^(PointMaze|AntMaze|Adroit|FrankaKitchen|Fetch|HandReach|HandManipulate)"),
+        re.compile(
+            r"^(gymnasium_robotics:"
+            r"|PointMaze|AntMaze|Adroit|FrankaKitchen|Fetch|HandReach|HandManipulate)"
+        ),
         "gymnasium_robotics",
         "gymnasium-robotics",
         "robotics",
@@ -316,14 +319,22 @@ def _import_plugin(name: str) -> None:
             except ImportError as error:
                 purpose = f"environment {name}"
                 raise MissingExtra(plugin.package, plugin.extra, purpose) from error
+    if name.startswith(robotics.PREFIX):
+        robotics.require(f"environment {name}")
+        robotics.register()
 
 
 def _available() -> list[str]:
-    """Ids that can be made: Gymnasium keeps dropped ones as entries that only raise."""
+    """Ids that can be made.
+
+    Gymnasium keeps dropped ones as entries that only raise; gymnasium-robotics puts others there,
+    which need mujoco-py.
+    """
+    dropped = re.compile(r"^(_raise_|gymnasium_robotics\.envs\.mujoco\.)")
     return [
         name
         for name, entry in gymnasium.registry.items()
-        if not getattr(entry.entry_point, "__name__", "").startswith("_raise_")
+        if not dropped.match(str(getattr(entry.entry_point, "__name__", entry.entry_point)))
     ]
 
 

@@ -7,11 +7,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from leeward.data import registry
 from leeward.published.scores import Row, Rule
 
 FEWEST_SEEDS = 3
 """Seeds that an interval needs (ours: of two values every resampled mean is one of three)."""
 RESAMPLES = 9_999
+CLOSE = "close, not the same simulator"
+"""What a verdict says of numbers from an environment that stands for D4RL's, simulated anew."""
 
 
 class Verdict(NamedTuple):
@@ -57,12 +60,19 @@ def decide(row: Row, values: Sequence[float], reasons: Sequence[str]) -> Verdict
         text = f"not comparable because {'; '.join(all_reasons)}"
         return Verdict("not comparable", text, all_reasons)
     published = row.interval
-    shown = f"ours {span(ours)}, published {span(published)}"
+    remark = "" if simulator_note(row) is None else f" ({CLOSE})"
+    shown = f"ours {span(ours)}, published {span(published)}{remark}"
     if ours[1] < published[0]:
         return Verdict("below", f"below the published number: {shown}")
     if ours[0] > published[1]:
         return Verdict("above", f"above the published number: {shown}")
     return Verdict("reproduced", f"reproduced: {shown}")
+
+
+def simulator_note(row: Row) -> str | None:
+    """How the environment of a row's data differs from D4RL's, where it is close to it only."""
+    entry = registry.find(row.dataset)
+    return None if entry is None else entry.env_note
 
 
 def _of_seeds(values: Sequence[float]) -> list[str]:

@@ -14,7 +14,14 @@ from leeward.algorithms import get_algorithm
 from leeward.config import from_json, to_json
 from leeward.data import registry
 from leeward.errors import ConfigError
-from leeward.judgement import Verdict, decide, seed_interval, values_by_rule
+from leeward.judgement import (
+    CLOSE,
+    Verdict,
+    decide,
+    seed_interval,
+    simulator_note,
+    values_by_rule,
+)
 from leeward.options import RunOptions
 from leeward.published import scores
 from leeward.published import settings as published
@@ -276,9 +283,11 @@ def _notes(plan: Plan, run: Run) -> tuple[str, ...]:
             "learned from data made anew, not from the authors': the mean return of theirs is "
             f"{mean}, of these {'not known' if own is None else f'{own:.1f}'}",
         )
+    other = simulator_note(plan.row)
     notes.append(
         f"evaluated in {run.config['environment']} under MuJoCo {versions['mujoco']}, published "
-        "numbers in D4RL's environments: comparable, not identical"
+        "numbers in D4RL's environments: "
+        + ("comparable, not identical" if other is None else f"{CLOSE} ({other})")
     )
     return tuple(notes)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 from rich.console import Console
 from rich.table import Table
 
@@ -66,8 +68,11 @@ def environments() -> Rows:
     """Environments that can be made here, with their random and expert returns where known."""
     import gymnasium
 
+    from leeward import robotics
     from leeward.data import registry
 
+    if importlib.util.find_spec("gymnasium_robotics"):
+        robotics.register()
     rows = []
     for name in sorted(gymnasium.registry):
         if name.split("/")[0] in (

@@ -32,6 +32,8 @@ class Entry(NamedTuple):
     """The Gymnasium environment that it implies, or None if no current one matches."""
     no_env_reason: str | None
     """Why there is no environment."""
+    env_note: str | None
+    """What to know of an environment that is close to D4RL's and simulated otherwise."""
     max_episode_steps: int | None
     """The task's step limit, for files that do not record timeouts."""
     path: Path | None
@@ -141,15 +143,16 @@ def _entries() -> dict[str, Entry]:
     for name, fact in _read("shipped.json")["datasets"].items():
         path = shipped / f"{name}.hdf5"
         limit = fact["max_episode_steps"]
-        entries[name] = Entry(name, "shipped", None, fact["env"], None, limit, path)
+        entries[name] = Entry(name, "shipped", None, fact["env"], None, None, limit, path)
     for name, fact in d4rl["datasets"].items():
-        reason = None if fact["env"] else d4rl["no_environment"][fact["group"]]
+        group, env = fact["group"], fact["env"]
         entries[name] = Entry(
             name,
-            fact["group"],
+            group,
             fact["url"],
-            fact["env"],
-            reason,
+            env,
+            None if env else d4rl["no_environment"][group],
+            d4rl["environment_notes"].get(group) if env else None,
             fact["max_episode_steps"],
             None,
         )
