@@ -307,7 +307,7 @@ def line(row: Row, facts: dict[str, Any], evaluations: list[dict[str, Any]], ran
         f"{evaluations[-1]['step']:,}",
         ", ".join(f"{score:.1f}" for score in last),
         ", ".join(f"{score:.1f}" for score in steady),
-        f"{score_of(random, evaluations):.1f}",
+        f"{round(score_of(random, evaluations), 1) + 0.0:.1f}",  # no minus before a zero
         f"{facts['data_score']:.1f} ({facts['data_best_score']:.1f})",
         row.published,
         minutes,

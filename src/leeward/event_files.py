@@ -12,7 +12,10 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.proto.event_pb2 import (
+    Event,  # pyright: ignore[reportAttributeAccessIssue]
+    SessionLog,  # pyright: ignore[reportAttributeAccessIssue]
+)
 from tensorboardX.record_writer import masked_crc32c
 from tensorboardX.summary import scalar
 
