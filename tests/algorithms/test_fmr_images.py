@@ -147,8 +147,8 @@ def test_kernels_do_not_compare_images() -> None:
     with pytest.raises(SpecError) as caught:
         leeward.train("fmr", pictures("discrete"), behavior="kernel", **SETTINGS)
     assert str(caught.value) == (
-        "--behavior kernel compares states as vectors, which images of shape (2, 36, 36) are not: "
-        "use --behavior gaussian or mixture"
+        "bands: --behavior kernel compares states as vectors, which images of shape (2, 36, 36) "
+        "are not: use another --behavior, such as gaussian"
     )
 
 

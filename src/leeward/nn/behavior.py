@@ -85,7 +85,7 @@ def make_kernel_density(
     if len(spec.observation_shape) != 1:
         raise SpecError(
             "--behavior kernel compares states as vectors, which images of shape "
-            f"{spec.observation_shape} are not: use --behavior gaussian or mixture"
+            f"{spec.observation_shape} are not: use another --behavior, such as gaussian"
         )
     discrete = isinstance(spec.action, Discrete)
     shape, dtype = ((1,), jnp.int32) if discrete else ((1, spec.action.size), jnp.float32)
