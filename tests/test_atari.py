@@ -217,7 +217,7 @@ def test_frames_are_those_of_gymnasium_s_preprocessing(monkeypatch: pytest.Monke
     while not played or not played[-1][2]:
         actions.append(int(draw.integers(4)))
         observation, reward, ended, _, _ = ours.step(actions[-1])
-        played.append((observation[3], reward, ended))
+        played.append((observation[3], float(reward), ended))
     _begin_like(theirs, [frame for frame, _, _ in played[:5]], actions)
     for action, (frame, reward, ended) in zip(actions, played, strict=True):
         observation, other, over, _, _ = theirs.step(action)

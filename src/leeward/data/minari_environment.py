@@ -78,7 +78,8 @@ def _arguments(spec: EnvSpec) -> dict[str, Any]:
 
 def _of_game(spec: EnvSpec, game: str | None, observation: gymnasium.Space) -> Implied:
     """Games are evaluated with the standard preprocessing alone, with or without sticky actions."""
-    shape, dtype = observation.shape or (), getattr(observation, "dtype", None)
+    shape: tuple[int, ...] = tuple(observation.shape or ())
+    dtype = getattr(observation, "dtype", None)
     stacked = shape == (STACK, SIDE, SIDE)
     screens = game is not None and len(shape) == 3 and shape[2] == 3
     if dtype != np.uint8 or not (stacked or screens):
