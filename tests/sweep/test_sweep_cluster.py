@@ -309,6 +309,7 @@ def lost(place: Path, ray: FakeRay) -> str:
     with pytest.raises(TrainingError) as caught:
         run(place, ray, count=2)
     assert "\n" not in str(caught.value)
+    assert set(states(place).values()) == {"lost"}
     return str(caught.value)
 
 

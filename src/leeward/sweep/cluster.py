@@ -110,6 +110,7 @@ def run_on_cluster(
                 ended = {reference: _outcome(ray, reference, cluster, head) for reference in ready}
                 head.check()
             except (ray.exceptions.RayError, ClusterLostError) as error:
+                board.notice(list(waiting.values()))
                 board.lose()
                 raise _lost(directory, cluster, error) from error
             for reference, outcome in ended.items():
