@@ -52,12 +52,8 @@ def test_clean_data_without_stored_next_observations_has_no_warning(clean: Colum
 
 
 def test_clean_discrete_data_has_no_warning(discrete_dataset: Dataset) -> None:
-    assert codes(inspect(discrete_dataset)) == {
-        "tiny_data": "info",
-        "observation_constant": "info",
-        "observation_integer": "info",
-        "last_observation_missing": "info",
-    }
+    names = "tiny_data", "observation_constant", "observation_integer", "last_observation_missing"
+    assert codes(inspect(discrete_dataset)) == dict.fromkeys(names, "info")
 
 
 @pytest.mark.parametrize("column", ["observation", "action", "reward", "next_observation"])
@@ -388,9 +384,8 @@ def test_the_report_tells_counts_returns_and_scores(clean: Columns) -> None:
     assert summary["lengths"]["max"] == 60
     returns = build(**clean).episode_returns()
     assert summary["returns"]["mean"] == pytest.approx(returns.mean())
-    assert summary["score"]["mean"] == pytest.approx(
-        100 * (returns.mean() + 20.272305) / (3234.3 + 20.272305)
-    )
+    score = 100 * (returns.mean() + 20.272305) / (3234.3 + 20.272305)
+    assert summary["score"]["mean"] == pytest.approx(score)
     assert json.loads(json.dumps(content)) == content
     table = dict(report.lines())
     assert table["ends"] == "40 by the task, 20 cut"
