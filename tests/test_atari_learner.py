@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import leeward
+from killing import kill_at
 from leeward import online_qrdqn
 from leeward.collect import CollectOptions, QRDQNOptions, collect
 from leeward.copies import Answers, make_copies
@@ -134,16 +135,9 @@ def test_a_killed_training_goes_on_as_if_nothing_had_happened(
     collected: tuple[Path, Record, list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, _, _ = collected
-    learn, count = online_qrdqn.learn, iter(range(1_000))
     _shorten(monkeypatch)
     monkeypatch.setattr(online_qrdqn, "make_copies", lambda *given: Record(make_copies(*given)))
-
-    def until_killed(*given: Any) -> Any:
-        if next(count) == 50:
-            raise MemoryError("killed")
-        return learn(*given)
-
-    monkeypatch.setattr(online_qrdqn, "learn", until_killed)
+    kill_at(monkeypatch, 50)
     with pytest.raises(MemoryError):
         collect(BREAKOUT, tmp_path, OPTIONS, ONLINE)
     (saved,) = (tmp_path / "training" / "checkpoints").iterdir()

@@ -15,6 +15,7 @@ import pytest
 import leeward
 import small_environments  # noqa: F401 (registers LeewardTest/Line-v0)
 from collecting import LINE
+from killing import kill_at
 from leeward import cli, online_qrdqn
 from leeward.collect import CollectOptions, QRDQNOptions, collect
 from leeward.errors import ConfigError, SpecError
@@ -79,14 +80,7 @@ def test_the_expert_s_data_read_back_whole(collected: Path) -> None:
 def test_a_killed_training_goes_on_as_if_nothing_had_happened(
     collected: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learn, count = online_qrdqn.learn, iter(range(1000))
-
-    def until_killed(*given: Any) -> Any:
-        if next(count) == 20:
-            raise MemoryError("killed")
-        return learn(*given)
-
-    monkeypatch.setattr(online_qrdqn, "learn", until_killed)
+    kill_at(monkeypatch, 20)
     with pytest.raises(MemoryError):
         collect(CARTPOLE, tmp_path, OPTIONS, ONLINE)
     (saved,) = (tmp_path / "training" / "checkpoints").iterdir()
