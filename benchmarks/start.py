@@ -1,7 +1,7 @@
-"""How long starting takes and how much memory it needs: help texts, and a million transitions.
+"""How long starting and a million transitions take, and how much memory they need.
 
 The data are 1,000,000 transitions of Hopper's shapes in D4RL's layout, compressed by gzip, made
-here. Measured are wall times of whole processes, the median of several, and the seconds from the
+here. Measured are wall times of whole processes (help texts, inspecting, training), the median of several, and the seconds from the
 file to arrays on the device, ready to train; memory is the peak of the process's resident set. The
 machine must be idle. Results are appended to benchmarks/results/start.jsonl, and the table beside
 it is of the last run.
@@ -31,11 +31,12 @@ HERE = Path(__file__).parent
 OBSERVATION, ACTION = 11, 3  # Hopper's shapes
 EPISODE = 1_000
 HELP, TRAIN_HELP = "leeward --help", "leeward train td3-bc --help"
-LOAD, TRAIN = "load", "train td3-bc, 100 updates"
+LOAD, INSPECT, TRAIN = "load", "inspect", "train td3-bc, 100 updates"
 AIMS = {
     HELP: ("seconds", 0.5),
     TRAIN_HELP: ("seconds", 3.0),
     LOAD: ("seconds", 5.0),
+    INSPECT: ("seconds", 5.0),
     TRAIN: ("peak_mb", 1_500.0),
 }
 """What is to be reached: the quantity and the most it may be."""
@@ -88,6 +89,7 @@ def measured(folder: Path, transitions: int, rounds: int) -> list[dict[str, Any]
         HELP: [*leeward, "--help"],
         TRAIN_HELP: [*leeward, "train", "td3-bc", "--help"],
         LOAD: [sys.executable, "-c", LOADING, str(data)],
+        INSPECT: [*leeward, "inspect", str(data)],
     }
     found: dict[str, list[Process]] = {name: [] for name in commands} | {TRAIN: []}
     for count in range(rounds):
@@ -105,7 +107,7 @@ def line(name: str, processes: list[Process], transitions: int) -> dict[str, Any
         answers = [json.loads(process.output) for process in processes]
         assert {answer["transitions"] for answer in answers} == {transitions}
         seconds = [answer["seconds"] for answer in answers]
-    if name in (LOAD, TRAIN):
+    if name in (LOAD, INSPECT, TRAIN):
         result["transitions"] = transitions
     return result | {
         "seconds": statistics.median(seconds),

@@ -26,7 +26,7 @@ def test_everything_is_measured_and_the_last_run_is_shown(
     assert start.main(["--transitions", "3000", "--rounds", "1", "--out", str(out)]) == 0
     lines = [json.loads(text) for text in out.read_text().splitlines()]
     assert [line["name"] for line in lines] == list(start.AIMS)
-    assert [line.get("transitions") for line in lines] == [None, None, 3000, 3000]
+    assert [line.get("transitions") for line in lines] == [None, None, 3000, 3000, 3000]
     for line in lines:
         assert 0.0 < line["seconds"] < 600.0
         assert 5.0 < line["peak_mb"] < 10_000.0
@@ -37,7 +37,7 @@ def test_everything_is_measured_and_the_last_run_is_shown(
     text = out.with_suffix(".md").read_text()
     assert text in capsys.readouterr().out
     rows = [row for row in text.splitlines() if row.startswith("| ")][1:]
-    assert len(rows) == 4
+    assert len(rows) == 5
     assert rows[0].startswith(f"| `leeward --help` | {lines[0]['seconds']:.2f} | ")
     assert ", 3,000 transitions | " in rows[2]
 
