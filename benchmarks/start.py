@@ -1,10 +1,10 @@
 """How long starting and a million transitions take, and how much memory they need.
 
 The data are 1,000,000 transitions of Hopper's shapes in D4RL's layout, compressed by gzip, made
-here. Measured are wall times of whole processes (help texts, inspecting, training), the median of several, and the seconds from the
-file to arrays on the device, ready to train; memory is the peak of the process's resident set. The
-machine must be idle. Results are appended to benchmarks/results/start.jsonl, and the table beside
-it is of the last run.
+here. Measured are wall times of whole processes (help texts, inspecting, training), the median of
+several, and the seconds from the file to arrays on the device, ready to train; memory is the peak
+of the process's resident set. The machine must be idle. Results are appended to
+benchmarks/results/start.jsonl, and the table beside it is of the last run.
 
     python benchmarks/start.py
 """
