@@ -117,7 +117,7 @@ def test_the_command_says_which_form_it_takes(
 @pytest.mark.parametrize(
     ("algorithm", "text"),
     [
-        ("bcq", "images of 10 × 10 pixels are too small for the convolutions, which need 36 × 36"),
+        ("bcq", "the data: images of 10 × 10 pixels are too small for the convolutions"),
         ("awac", "awac needs continuous actions"),
     ],
 )
