@@ -47,11 +47,11 @@ def test_a_name_says_where_a_shard_lies(tmp_path: Path) -> None:
 def test_the_published_folders_are_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RLU_CACHE_DIR")
     monkeypatch.delenv("RLU_DATASET_DIR")
-    monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.setenv("HOME", "/homes/user")
     (shard,) = find_shards("rl-unplugged:Pong/run_2-00000-of-00100")
-    assert str(shard.path) == "/home/somebody/.rl_unplugged/cache/Pong/run_2-00000-of-00100"
+    assert str(shard.path) == "/homes/user/.rl_unplugged/cache/Pong/run_2-00000-of-00100"
     assert str(default_target(shard)) == (
-        "/home/somebody/.rl_unplugged/datasets/Pong/run_2-00000-of-00100.hdf5"
+        "/homes/user/.rl_unplugged/datasets/Pong/run_2-00000-of-00100.hdf5"
     )
 
 
