@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from leeward.data.columns import finite_rows
 from leeward.data.findings import Finding, Steps, finding
 from leeward.types import Box
 
@@ -50,8 +51,7 @@ def check_alignment(steps: Steps) -> Iterator[Finding]:
 def _finite(steps: Steps) -> np.ndarray:
     """[S] bool: steps all of whose values are finite numbers."""
     columns = (steps.observation, steps.action, steps.reward)
-    known = [np.isfinite(c).reshape(len(c), -1).all(axis=1) for c in columns if c is not None]
-    return np.logical_and.reduce(known)
+    return np.logical_and.reduce([finite_rows(c) for c in columns if c is not None])
 
 
 def _action_lag(

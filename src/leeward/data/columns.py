@@ -109,12 +109,17 @@ def check_finite(name: str, columns: Columns) -> None:
             )
 
 
-def non_finite_rows(array: np.ndarray) -> np.ndarray:
-    """Rows of `array` that hold a NaN or an infinite value."""
+def finite_rows(array: np.ndarray) -> np.ndarray:
+    """[R] bool: which rows of `array` [R, ...] hold neither NaN nor infinite values."""
     if array.dtype.kind != "f" or array.size == 0:
-        return np.zeros(0, np.int64)
+        return np.ones(len(array), bool)
     finite = [np.isfinite(array[b]).reshape(b.stop - b.start, -1).all(1) for b in blocks(array)]
-    return np.flatnonzero(~np.concatenate(finite))
+    return np.concatenate(finite)
+
+
+def non_finite_rows(array: np.ndarray) -> np.ndarray:
+    """Numbers of the rows of `array` that hold a NaN or an infinite value."""
+    return np.flatnonzero(~finite_rows(array))
 
 
 def infer_action_space(
@@ -158,7 +163,7 @@ def _finite_range(name: str, action: np.ndarray) -> tuple[np.ndarray, np.ndarray
     """([A], [A]): the least and the largest values of all finite actions."""
     ranges = []
     for block in blocks(action):
-        finite = action[block][np.isfinite(action[block]).all(axis=1)]
+        finite = action[block][finite_rows(action[block])]
         if len(finite):
             ranges.append((finite.min(axis=0), finite.max(axis=0)))
     if not ranges:

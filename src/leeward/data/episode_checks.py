@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from leeward.data.columns import is_chained
+from leeward.data.columns import finite_rows, is_chained
 from leeward.data.dataset import Dataset
 from leeward.data.findings import Finding, Steps, finding
 from leeward.data.registry import step_limit
@@ -239,7 +239,7 @@ def _next_of_the_next_episode(
 def _jumps(steps: Steps, observation: np.ndarray) -> Iterator[Finding]:
     """Ends that lie beside the state's jumps, and jumps to a start that no end explains."""
     # The other rows are findings of their own.
-    finite = np.asarray(np.isfinite(observation).all(axis=1))
+    finite = finite_rows(observation)
     follows = steps.follows & finite[1:] & finite[:-1]
     inside = np.flatnonzero(follows)
     first = steps.first[finite[steps.first]]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from leeward.data.columns import non_finite_rows, outside_box
+from leeward.data.columns import finite_rows, non_finite_rows, outside_box
 from leeward.data.dataset import Dataset
 from leeward.data.findings import Finding, Steps, finding
 from leeward.types import Box
@@ -86,7 +86,7 @@ def _action_use(steps: Steps) -> Iterator[Finding]:
             )
         return
     low, high = np.array(steps.space.low, np.float32), np.array(steps.space.high, np.float32)
-    finite = steps.action[np.isfinite(steps.action).all(axis=1)]
+    finite = steps.action[finite_rows(steps.action)]
     if len(finite) == 0:
         return
     smallest, largest = finite.min(axis=0), finite.max(axis=0)
@@ -144,7 +144,7 @@ def _rewards(steps: Steps) -> Iterator[Finding]:
 
 
 def _observations(observation: np.ndarray) -> Iterator[Finding]:
-    finite = observation[np.isfinite(observation).all(axis=1)]
+    finite = observation[finite_rows(observation)]
     if len(finite) == 0:
         return
     std = finite.std(axis=0, dtype=np.float64)

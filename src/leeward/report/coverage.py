@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from leeward.data.columns import non_finite_rows
+from leeward.data.columns import finite_rows
 from leeward.data.dataset import Dataset
 from leeward.errors import DataError, SpecError
 from leeward.report.figures import (
@@ -65,7 +65,9 @@ def coverage(dataset: Dataset, act: Callable[[np.ndarray], np.ndarray]) -> Cover
         SpecError: the policy's actions are of another shape than the data's.
     """
     name = dataset.metadata.get("name", "the data set")
-    rows = np.flatnonzero(dataset.recorded & _finite(dataset.observation) & _finite(dataset.action))
+    rows = np.flatnonzero(
+        dataset.recorded & finite_rows(dataset.observation) & finite_rows(dataset.action)
+    )
     if dataset.observation.dtype == np.uint8 or len(rows) < 2 * NEIGHBORS:
         why = "images" if len(rows) >= 2 * NEIGHBORS else f"{len(rows)} finite states only"
         raise DataError(f"{name} has {why}: coverage needs vectors, and twenty states at least")
@@ -84,13 +86,6 @@ def coverage(dataset: Dataset, act: Callable[[np.ndarray], np.ndarray]) -> Cover
     if isinstance(space, Box):
         half = np.maximum(np.asarray(space.high) - np.asarray(space.low), 1e-9) / 2
     return Coverage(_distance(action, near, half), _distance(dataset.action[asked], near, half))
-
-
-def _finite(column: np.ndarray) -> np.ndarray:
-    """[R] bool: rows without NaN and infinite values, which the data doctor names."""
-    finite = np.ones(len(column), bool)
-    finite[non_finite_rows(column)] = False
-    return finite
 
 
 def _most_like(observation: np.ndarray, asked: np.ndarray, pool: np.ndarray) -> np.ndarray:

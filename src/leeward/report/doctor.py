@@ -14,6 +14,7 @@ from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from leeward.data.columns import finite_rows
 from leeward.data.dataset import Dataset
 from leeward.data.registry import normalized_score
 from leeward.report.coverage import coverage, plot_coverage
@@ -222,7 +223,7 @@ def _states(gallery: Gallery, dataset: Dataset) -> None:
     rows = np.flatnonzero(dataset.recorded)
     chosen = rows[np.linspace(0, len(rows) - 1, min(SHOWN_STATES, len(rows))).astype(np.int64)]
     observation = dataset.observation[chosen].reshape(len(chosen), -1).astype(np.float64)
-    observation = observation[np.isfinite(observation).all(axis=1)]
+    observation = observation[finite_rows(observation)]
     if len(observation) < 3 or observation.shape[1] < 2:
         return
     place, explained = principal_plane(observation)
