@@ -21,19 +21,31 @@ def write_whole(path: Path, content: bytes, mode: int = 0o600, *, settled: bool 
     Raises:
         OSError: it cannot be written; nothing is left behind.
     """
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    temporary = write_beside(path, content, mode, settled=settled)
+    try:
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def write_beside(path: Path, content: bytes, mode: int, *, settled: bool = True) -> Path:
+    """A new file of another name in the folder of `path`, to be renamed; as `write_whole`."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             if settled:
                 file.flush()
                 os.fsync(file.fileno())
-        Path(temporary).chmod(mode)
-        Path(temporary).replace(path)
+        temporary.chmod(mode)
     except BaseException:
         with contextlib.suppress(OSError):
-            Path(temporary).unlink()
+            temporary.unlink()
         raise
+    return temporary
 
 
 def settle(path: Path) -> None:

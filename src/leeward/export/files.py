@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from leeward.errors import CheckpointError, DiskError
+from leeward.whole_files import write_beside
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 
@@ -27,7 +26,8 @@ def write_files(files: Mapping[Path, bytes]) -> None:
     temporary: dict[Path, Path] = {}
     try:
         for path, content in files.items():
-            temporary[path] = _temporary(path, content)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary[path] = write_beside(path, content, mode=0o644)
         for path, written in temporary.items():
             written.replace(path)
     except OSError as error:
@@ -42,18 +42,3 @@ def write_files(files: Mapping[Path, bytes]) -> None:
         for written in temporary.values():
             with contextlib.suppress(OSError):
                 written.unlink(missing_ok=True)
-
-
-def _temporary(path: Path, content: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        Path(name).unlink()
-        raise
-    Path(name).chmod(0o644)  # a temporary file is for its owner alone
-    return Path(name)
