@@ -6,7 +6,6 @@ import copy
 from pathlib import Path
 
 import gymnasium
-import minari
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -25,6 +24,7 @@ from leeward.environments import (
 )
 from leeward.errors import SimulationError, SpecError
 from leeward.policy import load_policy
+from minari_sets import create
 from training import train
 
 STATE = spaces.Box(-10.0, 10.0, (4,), np.float32)
@@ -39,7 +39,7 @@ def test_a_set_is_evaluated_in_the_environment_with_its_arguments(
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     spec = copy.deepcopy(gymnasium.spec("CartPole-v1"))
     spec.kwargs["sutton_barto_reward"] = True
-    minari.create_dataset_from_buffers(
+    create(
         "test/pole/expert-v0",
         [
             EpisodeBuffer(
@@ -54,10 +54,6 @@ def test_a_set_is_evaluated_in_the_environment_with_its_arguments(
         env=spec,
         observation_space=STATE,
         action_space=spaces.Discrete(2),
-        algorithm_name="test",
-        author="test",
-        author_email="test@example.org",
-        code_permalink="https://example.org",
     )
     data = load_dataset("test/pole/expert-v0", offline=True)
     assert data.metadata["env"] == ENV

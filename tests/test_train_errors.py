@@ -157,36 +157,37 @@ def test_a_device_that_is_not_there_is_refused_in_one_line(tmp_path: Path) -> No
     assert not (tmp_path / "run").exists()
 
 
+def refused_device(run: Path, data: Dataset, device: str) -> str:
+    """What is said of a device that training refuses, which changes and writes nothing."""
+    before = jax.config.jax_platforms
+    with pytest.raises(ConfigError) as error:
+        train(run, data, device=device)
+    assert jax.config.jax_platforms == before
+    assert not run.exists()
+    return str(error.value)
+
+
 def test_a_device_that_fails_to_start_is_refused_with_its_reason(
     tmp_path: Path, continuous_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing() -> str:
         raise RuntimeError("Unable to initialize backend 'tpu': no such library.\nmore")
 
-    before = jax.config.jax_platforms
     monkeypatch.setattr(jax, "default_backend", failing)
-    with pytest.raises(ConfigError) as error:
-        train(tmp_path / "run", continuous_dataset, device="tpu")
-    assert str(error.value) == (
+    assert refused_device(tmp_path / "run", continuous_dataset, "tpu") == (
         "--device tpu: JAX finds none here (Unable to initialize backend 'tpu': no such library): "
         "leave --device out to use the fastest there is"
     )
-    assert jax.config.jax_platforms == before
 
 
 def test_another_device_than_this_process_uses_is_refused(
     tmp_path: Path, continuous_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = jax.config.jax_platforms
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    with pytest.raises(ConfigError) as error:
-        train(tmp_path / "run", continuous_dataset, device="cpu")
-    assert str(error.value) == (
+    assert refused_device(tmp_path / "run", continuous_dataset, "cpu") == (
         "--device cpu: this process uses the gpu already: choose it in a new one, before anything "
         "else is computed"
     )
-    assert jax.config.jax_platforms == before
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_discrete_data_set_names_the_algorithms_that_fit(

@@ -115,6 +115,22 @@ def gap(q: np.ndarray) -> float:
     return float((np.log(np.exp(q).sum(axis=1)) - taken(q)).mean())
 
 
+def of_parts(
+    names: tuple[str, ...],
+    parts: Callable[[Any], tuple[float, ...]],
+    weight: float,
+    old: Any,
+    new: Any,
+) -> Slow:
+    """A loss of a regression, a cloning and a weighted penalty, with the three by their names."""
+
+    def loss(network: Any) -> float:
+        regression, cloning, penalty = parts(network)
+        return regression + cloning + weight * penalty
+
+    return dict(zip(names, parts(old.network), strict=True)), old.network, new.network_opt, loss
+
+
 def slow_bcq(config: Any, old: Any, new: Any) -> Slow:
     q, logit = two_heads(old.network, NEXT)
     share = np.exp(logit - logit.max(axis=1, keepdims=True))
@@ -126,12 +142,8 @@ def slow_bcq(config: Any, old: Any, new: Any) -> Slow:
         cloning = -float(taken(log_softmax(logit)).mean())
         return huber_mean(target - taken(q)), cloning, float((logit**2).mean())
 
-    def loss(network: Any) -> float:
-        regression, cloning, penalty = parts(network)
-        return regression + cloning + config.logit_penalty * penalty
-
     names = ("critic/loss", "behavior/loss", "behavior/squared_logit")
-    return dict(zip(names, parts(old.network), strict=True)), old.network, new.network_opt, loss
+    return of_parts(names, parts, config.logit_penalty, old, new)
 
 
 def slow_crr(config: Any, old: Any, new: Any) -> Slow:
@@ -147,12 +159,8 @@ def slow_crr(config: Any, old: Any, new: Any) -> Slow:
         regression = 0.5 * float(((taken(q) - target) ** 2).mean())
         return regression, -float((weight * taken(log_softmax(logit))).mean()), gap(q)
 
-    def loss(network: Any) -> float:
-        regression, cloning, penalty = parts(network)
-        return regression + cloning + config.cql_weight * penalty
-
     names = ("critic/loss", "actor/loss", "critic/gap")
-    return dict(zip(names, parts(old.network), strict=True)), old.network, new.network_opt, loss
+    return of_parts(names, parts, config.cql_weight, old, new)
 
 
 def slow_quantiles(config: Any, old: Any, new: Any) -> Slow:

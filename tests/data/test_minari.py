@@ -8,7 +8,6 @@ from typing import Any
 
 import gymnasium
 import h5py
-import minari
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -18,6 +17,7 @@ from leeward.data.convert import write_file
 from leeward.data.load import load_dataset
 from leeward.errors import DataError, MissingExtra
 from leeward.types import Box, Discrete
+from minari_sets import create
 
 BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
 
@@ -51,15 +51,11 @@ def make(
                 truncations=[False, False, episode == 1],
             )
         )
-    minari.create_dataset_from_buffers(
+    create(
         name,
         buffers,
         observation_space=observation_space,
         action_space=action_space,
-        algorithm_name="test",
-        author="test",
-        author_email="test@example.org",
-        code_permalink="https://example.org",
         **arguments,
     )
 

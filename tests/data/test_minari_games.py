@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-import minari
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -21,6 +20,7 @@ from leeward.data.load import load_dataset
 from leeward.data.minari_environment import implied
 from leeward.data.screens import area_weights, gray_frames
 from leeward.types import Discrete
+from minari_sets import create
 from training import train
 
 pytest.importorskip("ale_py", reason="the games are an extra: pip install 'leeward[atari]'")
@@ -60,16 +60,12 @@ def make(name: str = NAME, **arguments: Any) -> list[np.ndarray]:
             )
         )
     given = {"repeat_action_probability": 0, **arguments}
-    minari.create_dataset_from_buffers(
+    create(
         name,
         buffers,
         env=spec_of("ALE/Breakout-v5", **given),
         observation_space=SCREEN,
         action_space=spaces.Discrete(4),
-        algorithm_name="test",
-        author="test",
-        author_email="test@example.org",
-        code_permalink="https://example.org",
     )
     return screens
 
