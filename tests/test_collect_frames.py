@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from leeward.behaviors import disturbed, random_behavior
 from leeward.collect_frames import Part, write_frames
 from leeward.rollout import Behavior
 from leeward.types import Discrete
+from memory import peak_of
 
 ACTIONS = Discrete(3)
 
@@ -115,12 +115,11 @@ def test_rows_that_were_written_are_not_kept(
     monkeypatch.setattr(collect_frames, "BLOCK", 64)
     monkeypatch.setattr(collect_frames, "CHECKPOINT", 1_000)
     count, path = 2_400, tmp_path / "large.hdf5"
-    tracemalloc.start()
-    try:
+
+    def write() -> None:
         part = Part(random_behavior(ACTIONS, 5), count, 3)
         write_frames(path, Large, [part], 0, lambda r: {"returns": r}, lambda rows: None)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+
+    peak = peak_of(write)
     assert peak < count * 84 * 84 / 3
     assert columns(path)["recorded"].sum() == count

@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import tracemalloc
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -22,6 +22,7 @@ from leeward.data.rl_unplugged_jobs import ShardOptions, convert_shards
 from leeward.data.rl_unplugged_shards import Shard
 from leeward.errors import DataError
 from leeward.types import Discrete
+from memory import peak_of
 from shards import Step, example, play, record, write_shard
 
 LENGTHS = (7, 12, 1, 9)
@@ -241,15 +242,6 @@ def test_a_killed_process_leaves_what_the_next_one_needs(tmp_path: Path) -> None
     )
 
 
-def peak_of(shard: Shard, target: Path) -> int:
-    """The most bytes in use; what other threads of the process take meanwhile counts too."""
-    tracemalloc.start()
-    convert_shard(shard, target, batch_size=16)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak
-
-
 def test_memory_does_not_grow_with_the_shard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,7 +249,8 @@ def test_memory_does_not_grow_with_the_shard(
     peaks = []
     for length in (150, 450):
         shard = shard_of(tmp_path, play((length,)), f"run_1-{length:05d}-of-00100")
-        peaks.append(min(peak_of(shard, tmp_path / f"{length}-{i}.hdf5") for i in range(3)))
+        targets = (tmp_path / f"{length}-{number}.hdf5" for number in range(3))
+        peaks.append(min(peak_of(partial(convert_shard, shard, t, batch_size=16)) for t in targets))
     assert peaks[1] < 1.2 * peaks[0]
     assert peaks[1] < 450 * 84 * 84
 
