@@ -18,11 +18,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import leeward
+from leeward import engine
 from leeward.algorithms import get_algorithm
 from leeward.data.dataset import Dataset
+from leeward.data.sampling import fit_scaling, to_device
 from leeward.options import option_names
 from leeward.settings import make_config
 
@@ -109,6 +112,7 @@ def measure(job: Job) -> dict[str, Any]:
         "peak_mb_saved": peak_memory(),
         "peak_mb_with_data_alone": before,
         "state_bytes": state_bytes(job.algorithm, config, data),
+        "program_bytes": program_bytes(job.algorithm, config, data) if runs == 1 else None,
         "device": device.device_kind,
         "devices": len(jax.local_devices()),
         "peak_device_mb": _megabytes(statistics.get("peak_bytes_in_use")),
@@ -122,6 +126,20 @@ def state_bytes(algorithm: str, config: Any, data: Dataset) -> int:
     init = get_algorithm(algorithm).init
     state = jax.eval_shape(lambda key: init(config, data.spec, key), jax.random.key(0))
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+
+
+def program_bytes(algorithm: str, config: Any, data: Dataset) -> int:
+    """Bytes that the compiled chunk of one run needs beyond the data: its state and scratch."""
+    found = get_algorithm(algorithm)
+    index, phase = len(found.phases) - 1, found.phases[-1]
+    columns = to_device(data, fit_scaling(data, config.normalize_observations))
+    one, key = engine.stack_configs(config, [{}]), engine.run_keys([0])
+    state = engine.init_states(found.init, data.spec, one, key)
+    means = engine.zero_means(phase, index, one, state, columns, key)
+    step, length = jnp.int32(0), jnp.int32(1)
+    lowered = engine.run_chunk.lower(phase, index, one, state, columns, key, means, step, length)
+    own = sum(leaf.nbytes for leaf in jax.tree.leaves((one, state, means)))
+    return own + lowered.compile().memory_analysis().temp_size_in_bytes
 
 
 def synthetic(job: Job) -> Dataset:

@@ -3,8 +3,8 @@
 Takes a file of single frames (`frames`, `final_frames`, `episode_offsets` and D4RL's other columns)
 or one that `leeward collect` wrote. A row is one algorithm, number of updates and list of seeds.
 Rows that benchmarks/results/pong.jsonl holds already are skipped, and a row that the budget stopped
-goes on where it was, so the command can be repeated until all are there. The machine must be idle:
-wall times are kept.
+goes on where it was, so the command can be repeated until all are there. Wall times are kept: the
+machine must be idle, or `--shared` says that it was not, and the table leaves them out.
 
     python benchmarks/pong.py --data pong.hdf5 --budget-minutes 25
     python benchmarks/pong.py --table
@@ -66,6 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--episodes", type=int, default=10, help="of the evaluation at the end")
     parser.add_argument("--budget-minutes", type=float, help="stop and save after this long")
+    parser.add_argument("--shared", action="store_true", help="other processes run: say so")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "pong.jsonl")
     parser.add_argument("--table", action="store_true", help="only write the table")
     options = parser.parse_args(arguments)
@@ -97,7 +98,8 @@ def run_all(options: argparse.Namespace) -> None:
         if not run.finished:
             print(f"{row.name}: stopped by the budget, the same command goes on")
             continue
-        append(options.out, key | result(row, run, data, seconds) | surroundings())
+        facts = {"shared": options.shared} | surroundings()
+        append(options.out, key | result(row, run, data, seconds) | facts)
 
 
 def train(
@@ -216,8 +218,10 @@ def row_of(line: dict[str, Any]) -> str:
     """One algorithm."""
     returns = np.array(line["returns"])  # [N, K]
     published = "" if line["published"] is None else f"{line['published']:.1f}"
-    rate = line["updates_per_second"]
-    minutes = "" if line["seconds"] is None else f"{line['seconds'] / 60:.1f}"
+    rate, seconds = line["updates_per_second"], line["seconds"]
+    if line["shared"]:
+        rate = seconds = None
+    minutes = "" if seconds is None else f"{seconds / 60:.1f}"
     cells = (
         line["row"],
         f"{line['steps']:,}",

@@ -6,8 +6,9 @@ run's updates a second, all runs together, and at most 1.3 times one run's memor
 
 Memory for each run, beyond the data, is (peak of N runs − peak of one run) / (N − 1), the peaks
 being the process's largest resident memory while it trains: what a further run costs. It is
-compared with the bytes of one run's state (networks, targets, optimizers), the least that a run
-must hold. Results are appended to benchmarks/results/seeds.jsonl.
+compared with what one run's compiled program needs beyond the data, its state (networks, targets,
+optimizers) and scratch, without anything that a process needs but once. Results are appended to
+benchmarks/results/seeds.jsonl.
 
     python benchmarks/seeds.py --rounds 3
 """
@@ -46,14 +47,16 @@ def summary(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
         }
         for case in CASES
     )
-    runs, state = found["8 seeds × 4 settings"][0]["runs"], found["1 run"][0]["state_bytes"] / 1e6
+    runs, one_run = found["8 seeds × 4 settings"][0]["runs"], found["1 run"][0]
+    state, program = (one_run[name] / 1e6 for name in ("state_bytes", "program_bytes"))
     more = (many["peak_mb"] - one["peak_mb"]) / (runs - 1)
     return {
         "row": "td3-bc, 32 runs as one program",
         "throughput_of_one_run": round(many["updates_per_second"] / one["updates_per_second"], 3),
         "memory_mb_each": round(more, 2),
         "state_mb_each": round(state, 2),
-        "memory_of_one_state": round(more / state, 2),
+        "program_mb_of_one_run": round(program, 2),
+        "memory_of_one_run": round(more / program, 2),
         "rounds": len(found["1 run"]),
     }
 

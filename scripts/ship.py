@@ -72,6 +72,12 @@ def ship(source: Path, data: Path = DATA) -> Path:
         names = ("observations", "actions", "rewards", "terminals", "timeouts")
         column = {name: read_column(file, name) for name in names}
         metadata = read_metadata(file)
+    count = len(column["rewards"])
+    if not LEAST <= count <= MOST:
+        raise SystemExit(
+            f"{source} has {count:,} transitions, not {LEAST:,} to {MOST:,}: collect "
+            "it again with another --transitions"
+        )
     path = data / "shipped" / source.name
     write_d4rl(
         path,
@@ -83,12 +89,6 @@ def ship(source: Path, data: Path = DATA) -> Path:
         metadata=metadata,
     )
     dataset = load_dataset(path)
-    if not LEAST <= dataset.transitions <= MOST:
-        path.unlink()
-        raise SystemExit(
-            f"{source} has {dataset.transitions:,} transitions, not {LEAST:,} to {MOST:,}: collect "
-            "it again with another --transitions"
-        )
     path.with_suffix(".md").write_text(card(path, dataset, metadata), "utf-8")
     registry = data / "registry" / "shipped.json"
     known = json.loads(registry.read_text("utf-8"))

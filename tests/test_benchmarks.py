@@ -338,8 +338,14 @@ def test_one_training_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     # Actor and two critics, each with its target, and Adam's two moments and count.
     actor, critics = (18 + 6) * 8 + 6, 2 * ((24 + 1) * 8 + 1)
     assert found["state_bytes"] == 4 * (4 * (actor + critics) + 2)
+    assert found["program_bytes"] is None
     broken_off = one_training.measure(job._replace(enough=0.0))
     assert broken_off["updates"] == 2
+    single = job._replace(settings={**settings, "alpha": 1.0}, seeds=1)
+    sizes = [one_training.measure(single._replace(transitions=n)) for n in (100, 5_000)]
+    one_run = {size["program_bytes"] for size in sizes}  # data does not count
+    assert len(one_run) == 1
+    assert one_run.pop() > found["state_bytes"]
 
 
 def test_cases_for_accelerators_have_settings_that_exist(
@@ -363,9 +369,10 @@ def test_cases_for_accelerators_have_settings_that_exist(
 def test_many_runs_are_compared_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = load("seeds", monkeypatch)
     one = {"runs": 1, "updates_per_second": 300.0, "peak_mb": 500.0, "state_bytes": 3_000_000}
+    one["program_bytes"] = 5_000_000
     many = {"runs": 32, "updates_per_second": 330.0, "peak_mb": 624.0, "state_bytes": 3_000_000}
     found = dict(zip(seeds.CASES, ([one, one], [many, many]), strict=True))
     compared = seeds.summary(found)
     assert compared["throughput_of_one_run"] == 1.1
     assert compared["memory_mb_each"] == 4.0
-    assert compared["memory_of_one_state"] == 1.33
+    assert compared["memory_of_one_run"] == 0.8

@@ -118,7 +118,8 @@ def ended(place: Path) -> Outcome | None:
         if position.get("failed"):
             runs = ", ".join(map(str, position["failed"]))
             return Outcome(
-                "failed", f"{place}: training diverged (runs {runs}; log.txt has update and metric)"
+                "failed",
+                f"{place}: training diverged (runs {runs}; {place / 'log.txt'} has when and why)",
             )
     return Outcome("done")
 
