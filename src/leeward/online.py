@@ -217,11 +217,10 @@ class Training:
                 answer.termination,
                 answer.truncation or last,
             )
-            if step < self.options.random_steps:
-                self.replay = remember(self.replay, transition, step)
-            else:
-                self.state, self.replay, self.metrics = learn(
-                    self.config, self.state, self.replay, transition, self._update_key, step
+            self.replay = remember(self.replay, transition, step)
+            if step >= self.options.random_steps:
+                self.state, self.metrics = learn(
+                    self.config, self.state, self.replay, self._update_key, step
                 )
             observation = answer.observation
             self.position.updates += 1

@@ -69,22 +69,18 @@ remember = jax.jit(write_row, donate_argnums=0)
 """`write_row` in place."""
 
 
-@partial(jax.jit, donate_argnums=(1, 2))
+@partial(jax.jit, donate_argnums=1)
 def learn(
-    config: sac.Config,
-    state: sac.State,
-    replay: Replay,
-    transition: Transition,
-    key: PRNGKey,
-    row: Int[Array, ""],
-) -> tuple[sac.State, Replay, Metrics]:
-    """Writes the row, then makes one update on a batch of all rows so far."""
-    replay = write_row(replay, transition, row)
+    config: sac.Config, state: sac.State, replay: Replay, key: PRNGKey, row: Int[Array, ""]
+) -> tuple[sac.State, Metrics]:
+    """One update on a batch of all rows up to `row`.
+
+    Apart from `remember`: in a program that also writes, XLA copies whole columns before it reads.
+    """
     index_key, update_key = jax.random.split(jax.random.fold_in(key, row))
     index = jax.random.randint(index_key, (config.batch_size,), 0, row + 1)
     batch = gather(replay.data, index, config.discount)
-    state, metrics = sac.update(config, state, batch, update_key, row)
-    return state, replay, metrics
+    return sac.update(config, state, batch, update_key, row)
 
 
 @jax.jit
