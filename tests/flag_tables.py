@@ -50,7 +50,7 @@ def says(text: str, value: Any) -> bool:
     if value is None or value == ():
         return _number(text) is None and text not in ("yes", "no", "on", "off")
     if isinstance(value, bool):
-        return text in (("yes", "on") if value else ("no", "off"))
+        return text in (("yes", "on", "1") if value else ("no", "off", "0"))
     if isinstance(value, tuple):
         return [float(item) if isinstance(item, int) else item for item in value] == [
             item if _number(item) is None else _number(item) for item in text.split()

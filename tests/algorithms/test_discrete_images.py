@@ -22,8 +22,10 @@ from leeward.algorithms import (
     discrete_crr,
     discrete_iql,
     dqn,
+    get_algorithm,
     qrdqn,
 )
+from leeward.settings import make_config
 from leeward.types import Batch, Discrete, Spec
 
 SPEC = Spec((2, 36, 36), "uint8", Discrete(3))
@@ -244,3 +246,14 @@ def test_an_update_on_images_equals_the_slow_computation(name: str) -> None:
             ends.append(loss(jax.tree.unflatten(shape, moved)))
         slope = (ends[0] - ends[1]) / 2e-6
         assert gradient[place] == pytest.approx(slope, rel=1e-2, abs=1e-5), f"array {number}"
+
+
+@pytest.mark.parametrize("name", ["bc", "bcq", "cql", "crr", "qrdqn"])
+def test_the_networks_of_tianshou_s_preset_take_bytes_as_they_are(name: str) -> None:
+    algorithm = get_algorithm(name if name == "qrdqn" else f"discrete_{name}")
+    scaled = []
+    for preset in (None, "tianshou"):
+        config, _ = make_config(algorithm, preset, {"hidden": (8,), "steps": 1})
+        policy: Any = algorithm.policy(algorithm.init(config, SPEC, jax.random.key(0)))
+        scaled.append(getattr(policy, "network", policy).trunk.encoder.scale)
+    assert scaled == [True, False]

@@ -81,10 +81,11 @@ def test_frames_colors_and_single_images_are_told_apart(key: PRNGKey) -> None:
     assert gray(jnp.zeros((5, 2, 36, 36), jnp.uint8)).shape == (5, 2, size)
 
 
-def test_bytes_are_scaled_to_one(key: PRNGKey) -> None:
-    encoder, _ = make_encoder(image_spec(1, 36, 36), key)
+@pytest.mark.parametrize(("scale_images", "value"), [(True, 51 / 255), (False, 51.0)])
+def test_bytes_are_scaled_to_one_or_left(key: PRNGKey, scale_images: bool, value: float) -> None:
+    encoder, _ = make_encoder(image_spec(1, 36, 36), key, scale_images=scale_images)
     assert isinstance(encoder, NatureEncoder)
-    features = jnp.full((1, 36, 36, 1), 51 / 255, jnp.float32)  # [channels, rows, columns, B]
+    features = jnp.full((1, 36, 36, 1), value, jnp.float32)  # [channels, rows, columns, B]
     for layer in encoder.layers:
         features = jax.nn.relu(layer(features))
     found = encoder(jnp.full((1, 1, 36, 36), 51, jnp.uint8))

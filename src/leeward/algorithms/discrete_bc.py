@@ -1,6 +1,7 @@
 """BC with discrete actions: a categorical policy fitted to the data's actions by cross-entropy.
 
 On vectors the network is an MLP; on images the convolutions of Mnih et al. 2015 come first.
+`--preset tianshou` leaves bytes unscaled, as its code does.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class Config:
     """Measurements without improvement before training stops and the best weights return."""
     normalize_observations: bool = False
     """Standardize vectors by the data's mean and std + 1e-3; images stay as they are."""
+    scale_images: bool = True
+    """Divide the bytes of images by 255."""
     sampling: Sampling = "uniform"
     """Draw transitions with replacement (uniform) or in shuffled epochs (epoch)."""
 
@@ -59,7 +62,7 @@ class State(NamedTuple):
 
 def init(config: Config, spec: Spec, key: PRNGKey) -> State:
     """The network with PyTorch's default initialization, as Tianshou and d3rlpy have."""
-    actor = make_categorical_actor(spec, config.hidden, key)
+    actor = make_categorical_actor(spec, config.hidden, key, scale_images=config.scale_images)
     return State(actor, optax.adam(config.lr).init(actor))  # type: ignore[arg-type]
 
 
@@ -129,5 +132,5 @@ ALGORITHM = Algorithm(
     policy=policy,
     act=act,
     actions=("discrete",),
-    presets={"tianshou": {"lr": 1e-4}},  # examples/offline/atari_il.py
+    presets={"tianshou": {"lr": 1e-4, "scale_images": False}},  # examples/offline/atari_il.py
 )

@@ -5,7 +5,8 @@ Fujimoto, Conti, Ghavamzadeh & Pineau, "Benchmarking Batch Deep Reinforcement Le
 the paper's and its authors' code's (sfujim/BCQ).
 
 Difference: by default values and model share all hidden layers, as in d3rlpy; the authors' heads
-share the convolutions alone and have a layer of 512 each, which `--preset tianshou` sets.
+share the convolutions alone and have a layer of 512 each, which `--preset tianshou` sets. That
+preset also leaves bytes unscaled, as Tianshou's code does.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class Config:
     """Rewards summed before the target bootstraps."""
     normalize_observations: bool = False
     """Standardize vectors by the data's mean and std + 1e-3; images stay as they are."""
+    scale_images: bool = True
+    """Divide the bytes of images by 255."""
     sampling: Sampling = "uniform"
     """Draw transitions with replacement (uniform) or in shuffled epochs (epoch)."""
 
@@ -68,7 +71,9 @@ class Policy(NamedTuple):
 
 def init(config: Config, spec: Spec, key: PRNGKey) -> State:
     """The network and its target, which starts as a copy."""
-    network = make_two_heads(spec, config.hidden, config.head_hidden, key)
+    network = make_two_heads(
+        spec, config.hidden, config.head_hidden, key, scale_images=config.scale_images
+    )
     return State(
         network=network,
         target_network=network,
@@ -150,5 +155,7 @@ ALGORITHM = Algorithm(
     policy=policy,
     act=act,
     actions=("discrete",),
-    presets={"tianshou": {"hidden": (), "head_hidden": (512,)}},  # examples/offline/atari_bcq.py
+    presets={
+        "tianshou": {"hidden": (), "head_hidden": (512,), "scale_images": False}
+    },  # examples/offline/atari_bcq.py
 )

@@ -3,9 +3,10 @@
 Kumar, Zhou, Tucker & Levine, "Conservative Q-Learning for Offline Reinforcement Learning", 2020,
 arXiv 2006.04779 (eq. 4, section 6: Atari), on QR-DQN (arXiv 1710.10044). The weight of 10, the rate
 of 1e-4 and a copy of the target every 500 updates are Tianshou's (examples/offline/atari_cql.py).
-`--preset tianshou` chooses next actions by the online network, as its code does; the presets with a
-game and a number of transitions have the weights of its published tables (its README: 50, 20 and 10
-on Breakout's 1e6, 1e5 and 1e4 transitions, 1 on Pong's 1e4, and 10 on more of Pong).
+`--preset tianshou` chooses next actions by the online network and leaves bytes unscaled, as its
+code does; the presets with a game and a number of transitions have the weights of its published
+tables (its README: 50, 20 and 10 on Breakout's 1e6, 1e5 and 1e4 transitions, 1 on Pong's 1e4, and
+10 on more of Pong).
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class Config:
     """Rewards summed before the target bootstraps."""
     normalize_observations: bool = False
     """Standardize vectors by the data's mean and std + 1e-3; images stay as they are."""
+    scale_images: bool = True
+    """Divide the bytes of images by 255."""
     sampling: Sampling = "uniform"
     """Draw transitions with replacement (uniform) or in shuffled epochs (epoch)."""
 
@@ -59,7 +62,9 @@ class State(NamedTuple):
 
 def init(config: Config, spec: Spec, key: PRNGKey) -> State:
     """The network and its target, which starts as a copy."""
-    network = make_quantile_network(spec, config.hidden, config.quantiles, key)
+    network = make_quantile_network(
+        spec, config.hidden, config.quantiles, key, scale_images=config.scale_images
+    )
     return State(network, network, optax.adam(config.lr).init(network))  # type: ignore[arg-type]
 
 
@@ -123,10 +128,10 @@ ALGORITHM = Algorithm(
     act=act,
     actions=("discrete",),
     presets={  # examples/offline/atari_cql.py, and README.md there
-        "tianshou": {"double": True},
-        "tianshou-breakout-1e6": {"double": True, "cql_weight": 50.0},
-        "tianshou-breakout-1e5": {"double": True, "cql_weight": 20.0},
-        "tianshou-breakout-1e4": {"double": True, "cql_weight": 10.0},
-        "tianshou-pong-1e4": {"double": True, "cql_weight": 1.0},
+        "tianshou": {"double": True, "scale_images": False},
+        "tianshou-breakout-1e6": {"double": True, "scale_images": False, "cql_weight": 50.0},
+        "tianshou-breakout-1e5": {"double": True, "scale_images": False, "cql_weight": 20.0},
+        "tianshou-breakout-1e4": {"double": True, "scale_images": False, "cql_weight": 10.0},
+        "tianshou-pong-1e4": {"double": True, "scale_images": False, "cql_weight": 1.0},
     },
 )

@@ -6,7 +6,7 @@ in Tianshou (examples/offline/atari_crr.py). The advantage carries no gradient: 
 loss would leak into critic and trunk.
 
 `cql_weight` adds CQL's term to the loss; 0 is CRR alone, Tianshou's example has 10, and 50 on
-Breakout's 1e6 transitions.
+Breakout's 1e6 transitions. `--preset tianshou` leaves bytes unscaled, as its code does.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ class Config:
     """Rewards summed before the target bootstraps."""
     normalize_observations: bool = False
     """Standardize vectors by the data's mean and std + 1e-3; images stay as they are."""
+    scale_images: bool = True
+    """Divide the bytes of images by 255."""
     sampling: Sampling = "uniform"
     """Draw transitions with replacement (uniform) or in shuffled epochs (epoch)."""
 
@@ -65,7 +67,9 @@ class State(NamedTuple):
 
 def init(config: Config, spec: Spec, key: PRNGKey) -> State:
     """The network and its target, which starts as a copy."""
-    network = make_two_heads(spec, config.hidden, config.head_hidden, key)
+    network = make_two_heads(
+        spec, config.hidden, config.head_hidden, key, scale_images=config.scale_images
+    )
     return State(network, network, optax.adam(config.lr).init(network))  # type: ignore[arg-type]
 
 
@@ -142,7 +146,17 @@ ALGORITHM = Algorithm(
     act=act,
     actions=("discrete",),
     presets={  # examples/offline/atari_crr.py, and README.md there
-        "tianshou": {"hidden": (), "head_hidden": (512,), "cql_weight": 10.0},
-        "tianshou-breakout-1e6": {"hidden": (), "head_hidden": (512,), "cql_weight": 50.0},
+        "tianshou": {
+            "hidden": (),
+            "head_hidden": (512,),
+            "cql_weight": 10.0,
+            "scale_images": False,
+        },
+        "tianshou-breakout-1e6": {
+            "hidden": (),
+            "head_hidden": (512,),
+            "cql_weight": 50.0,
+            "scale_images": False,
+        },
     },
 )

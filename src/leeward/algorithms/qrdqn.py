@@ -4,7 +4,8 @@ Dabney, Rowland, Bellemare & Munos, "Distributional Reinforcement Learning with 
 Regression", 2018, arXiv 1710.10044: 200 quantiles, κ = 1. The rate of 1e-4 and a copy of the target
 every 500 updates are Tianshou's (examples/atari/atari_qrdqn.py); `--preset paper` has the paper's
 (5e-5, Adam's ε of 0.01/32) and the copy every 10,000 updates of the DQN that it builds on.
-`--preset tianshou` chooses next actions by the online network, as its code does.
+`--preset tianshou` chooses next actions by the online network and leaves bytes unscaled, as its
+code does.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ class Config:
     """Rewards summed before the target bootstraps."""
     normalize_observations: bool = False
     """Standardize vectors by the data's mean and std + 1e-3; images stay as they are."""
+    scale_images: bool = True
+    """Divide the bytes of images by 255."""
     sampling: Sampling = "uniform"
     """Draw transitions with replacement (uniform) or in shuffled epochs (epoch)."""
 
@@ -58,7 +61,9 @@ class State(NamedTuple):
 
 def init(config: Config, spec: Spec, key: PRNGKey) -> State:
     """The network and its target, which starts as a copy."""
-    network = make_quantile_network(spec, config.hidden, config.quantiles, key)
+    network = make_quantile_network(
+        spec, config.hidden, config.quantiles, key, scale_images=config.scale_images
+    )
     return State(network, network, optax.adam(config.lr).init(network))  # type: ignore[arg-type]
 
 
@@ -117,6 +122,9 @@ ALGORITHM = Algorithm(
     actions=("discrete",),
     presets={
         "paper": {"lr": 5e-5, "adam_eps": 0.01 / 32, "target_every": 10_000},
-        "tianshou": {"double": True},  # examples/atari/atari_qrdqn.py; n_step 3 there online
+        "tianshou": {
+            "double": True,
+            "scale_images": False,
+        },  # examples/atari/atari_qrdqn.py; n_step 3 there online
     },
 )

@@ -103,10 +103,19 @@ def action_count(spec: Spec) -> int:
     return spec.action.size
 
 
-def make_trunk(spec: Spec, hidden: tuple[int, ...], key: PRNGKey) -> tuple[Trunk, int]:
-    """A trunk (PyTorch's default initialization), and how many features it gives."""
+def make_trunk(
+    spec: Spec, hidden: tuple[int, ...], key: PRNGKey, *, scale_images: bool = True
+) -> tuple[Trunk, int]:
+    """A trunk (PyTorch's default initialization), and how many features it gives.
+
+    Args:
+        spec: shapes and dtype of observations.
+        hidden: sizes of its layers.
+        key: for the weights.
+        scale_images: whether the bytes of images become [0, 1], or stay 0 to 255.
+    """
     encoder_key, key = jax.random.split(key)
-    encoder, size = make_encoder(spec, encoder_key)
+    encoder, size = make_encoder(spec, encoder_key, scale_images=scale_images)
     layers = []
     for width, layer_key in zip(hidden, jax.random.split(key, max(1, len(hidden))), strict=False):
         layers.append(make_linear(size, width, layer_key))
@@ -122,19 +131,26 @@ def make_q_network(spec: Spec, hidden: tuple[int, ...], key: PRNGKey) -> QNetwor
 
 
 def make_quantile_network(
-    spec: Spec, hidden: tuple[int, ...], quantiles: int, key: PRNGKey
+    spec: Spec,
+    hidden: tuple[int, ...],
+    quantiles: int,
+    key: PRNGKey,
+    *,
+    scale_images: bool = True,
 ) -> QuantileNetwork:
-    """K outputs an action."""
+    """K outputs an action; arguments as `make_trunk` has them."""
     trunk_key, head_key = jax.random.split(key)
-    trunk, size = make_trunk(spec, hidden, trunk_key)
+    trunk, size = make_trunk(spec, hidden, trunk_key, scale_images=scale_images)
     head = make_linear(size, action_count(spec) * quantiles, head_key)
     return QuantileNetwork(trunk, head, quantiles)
 
 
-def make_categorical_actor(spec: Spec, hidden: tuple[int, ...], key: PRNGKey) -> CategoricalActor:
-    """One logit an action."""
+def make_categorical_actor(
+    spec: Spec, hidden: tuple[int, ...], key: PRNGKey, *, scale_images: bool = True
+) -> CategoricalActor:
+    """One logit an action; arguments as `make_trunk` has them."""
     trunk_key, head_key = jax.random.split(key)
-    trunk, size = make_trunk(spec, hidden, trunk_key)
+    trunk, size = make_trunk(spec, hidden, trunk_key, scale_images=scale_images)
     return CategoricalActor(trunk, make_linear(size, action_count(spec), head_key))
 
 
@@ -146,10 +162,15 @@ def make_state_value(spec: Spec, hidden: tuple[int, ...], key: PRNGKey) -> State
 
 
 def make_two_heads(
-    spec: Spec, hidden: tuple[int, ...], head_hidden: tuple[int, ...], key: PRNGKey
+    spec: Spec,
+    hidden: tuple[int, ...],
+    head_hidden: tuple[int, ...],
+    key: PRNGKey,
+    *,
+    scale_images: bool = True,
 ) -> TwoHeads:
-    """Two heads with hidden layers of their own, if any, on one trunk."""
+    """Two heads with hidden layers of their own, if any, on one trunk, as `make_trunk` makes it."""
     trunk_key, q_key, policy_key = jax.random.split(key, 3)
-    trunk, size = make_trunk(spec, hidden, trunk_key)
+    trunk, size = make_trunk(spec, hidden, trunk_key, scale_images=scale_images)
     sizes = (size, *head_hidden, action_count(spec))
     return TwoHeads(trunk, make_mlp(sizes, q_key), make_mlp(sizes, policy_key))

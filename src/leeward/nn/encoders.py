@@ -57,10 +57,12 @@ class Convolution(eqx.Module):
 
 
 class NatureEncoder(eqx.Module):
-    """Three convolutions with ReLU, flattened; bytes are scaled to [0, 1] first."""
+    """Three convolutions with ReLU, flattened."""
 
     layers: tuple[Convolution, ...]
     layout: Layout = eqx.field(static=True)
+    scale: bool = eqx.field(static=True, default=True)
+    """Whether bytes become [0, 1] first, or stay 0 to 255."""
 
     def __call__(self, observation: Shaped[Array, "..."]) -> Float[Array, "*batch features"]:
         """[..., *image] → [..., features]."""
@@ -71,7 +73,9 @@ class NatureEncoder(eqx.Module):
             image = image[:, None]
         elif self.layout == "HWC":
             image = image.transpose(0, 3, 1, 2)
-        features = image.transpose(1, 2, 3, 0).astype(jnp.float32) / 255.0
+        features = image.transpose(1, 2, 3, 0).astype(jnp.float32)
+        if self.scale:
+            features = features / 255.0
         for layer in self.layers:
             features = jax.nn.relu(layer(features))
         size = features.size // image.shape[0]
@@ -114,8 +118,13 @@ def patches(
     return jnp.concatenate(shifted, axis=0)
 
 
-def make_encoder(spec: Spec, key: PRNGKey) -> tuple[Encoder, int]:
+def make_encoder(spec: Spec, key: PRNGKey, *, scale_images: bool = True) -> tuple[Encoder, int]:
     """The encoder of a kind of observation, and how many features it gives.
+
+    Args:
+        spec: shapes and dtype of observations.
+        key: for the weights.
+        scale_images: whether the bytes of images become [0, 1], or stay 0 to 255.
 
     Raises:
         SpecError: observations that are neither vectors nor images of bytes, or images too small.
@@ -133,7 +142,7 @@ def make_encoder(spec: Spec, key: PRNGKey) -> tuple[Encoder, int]:
         weight, bias = fan_in_uniform(layer_key, size * size * channels, out)
         layers.append(Convolution(weight, bias, size, stride))
         rows, columns, channels = (rows - size) // stride + 1, (columns - size) // stride + 1, out
-    return NatureEncoder(tuple(layers), layout), rows * columns * channels
+    return NatureEncoder(tuple(layers), layout, scale_images), rows * columns * channels
 
 
 def on_features(make: Callable[[Spec, PRNGKey], Any], spec: Spec, key: PRNGKey) -> Any:
