@@ -193,7 +193,8 @@ def check_streams(job: Job) -> None:
             "--select ope estimates from all rows at once, so the data cannot stay on disk: use "
             "--data-location memory, or --select evaluation"
         )
-    if place(job).mesh is not None:
+    # A number that is named is refused first: this process, which plans, may have fewer.
+    if (job.options.devices or 1) > 1 or place(job).mesh is not None:
         raise ConfigError(
             "--data-location disk feeds one device: add --devices 1, or use --data-location memory"
         )

@@ -248,6 +248,11 @@ def test_a_wrong_setting_is_refused_before_anything_is_written(npz: Path, tmp_pa
             "--split batch: a batch of 8 has no 3 equal parts",
         ),
         ({"devices": 2}, (0,), "--devices 2 splits runs, and there is only one"),
+        (
+            {"devices": 2, "data_location": "disk"},
+            range(2),
+            "--data-location disk feeds one device: add --devices 1, or use --data-location memory",
+        ),
     ],
 )
 def test_jobs_that_run_elsewhere_are_checked_for_what_can_be_split(
