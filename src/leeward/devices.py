@@ -235,7 +235,7 @@ def _on_own_runs(
         for i, name in enumerate(names):
             if shard_data and name in ("data", "held_out") and arguments[i] is not None:
                 arguments[i] = as_if_whole(arguments[i])
-        return function(*static, *arguments)
+        return inspect.unwrap(function)(*static, *arguments)  # under one jit, which has the options
 
     def compiled(*given: Any) -> Any:
         # A phase may hold nothing out: then there is no data to split.
@@ -249,7 +249,8 @@ def _on_own_runs(
             of_own_runs, mesh=mesh, in_specs=specs, out_specs=PARTS, check_vma=False
         )(*given)
 
-    return jax.jit(compiled, donate_argnums=[names.index(name) for name in donated])
+    overwritten = [names.index(name) for name in donated]
+    return jax.jit(compiled, donate_argnums=overwritten, compiler_options=engine.COMPILER)
 
 
 # --- Split by batch ---

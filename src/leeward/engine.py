@@ -35,6 +35,9 @@ INIT_TAG = 1_000_000
 """Folded into a run's key for its initialization; phases fold in their index, which is smaller."""
 ENTER_TAG = 2_000_000
 """Plus the phase index: the key that a phase's `enter` gets."""
+COMPILER = {"xla_cpu_copy_insertion_use_region_analysis": True}
+"""Of programs that make many updates: on CPU, XLA then finds out where the loop's state can be
+written in place, as it does elsewhere anyway (BC and IQL train about a tenth faster)."""
 
 
 OneUpdate = Callable[[Any, Any, Any, Array], tuple[Any, Metrics]]
@@ -140,7 +143,12 @@ def empty_means(one: OneUpdate, config: Any, state: Any, own: Any, runs: int) ->
     return Means(total, number)
 
 
-@partial(jax.jit, static_argnames=("phase", "index"), donate_argnames=("state", "means"))
+@partial(
+    jax.jit,
+    static_argnames=("phase", "index"),
+    donate_argnames=("state", "means"),
+    compiler_options=COMPILER,
+)
 def run_chunk(
     phase: Phase,
     index: int,

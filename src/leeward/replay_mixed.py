@@ -170,7 +170,12 @@ def update_on(
     return one
 
 
-@partial(jax.jit, static_argnames=("phase", "index", "mixture"), donate_argnames=("state", "means"))
+@partial(
+    jax.jit,
+    static_argnames=("phase", "index", "mixture"),
+    donate_argnames=("state", "means"),
+    compiler_options=engine.COMPILER,
+)
 def update_mixed(
     phase: Phase,
     index: int,

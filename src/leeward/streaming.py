@@ -238,7 +238,12 @@ def _draw(
     return jax.lax.map(one_run, key)
 
 
-@partial(jax.jit, static_argnames=("phase", "index"), donate_argnames=("state", "means"))
+@partial(
+    jax.jit,
+    static_argnames=("phase", "index"),
+    donate_argnames=("state", "means"),
+    compiler_options=engine.COMPILER,
+)
 def _run_chunk(
     phase: Phase,
     index: int,
