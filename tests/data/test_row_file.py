@@ -13,6 +13,7 @@ from leeward.data.build import build
 from leeward.data.dataset import Dataset
 from leeward.data.load import load_dataset
 from leeward.data.row_file import write_row_file
+from leeward.data.sampling import fit_scaling, to_device
 from leeward.errors import DataError, SpecError
 from leeward.types import Box, Discrete
 
@@ -40,6 +41,16 @@ def assert_same(one: Dataset, other: Dataset) -> None:
     for field in dataclasses.fields(Dataset):
         if field.name != "metadata":
             np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name))
+
+
+def test_frames_that_were_read_are_used_where_they_lie(tmp_path: Path) -> None:
+    dataset, path = frames(20_000), tmp_path / "set.hdf5"
+    write_row_file(path, dataset)
+    back = load_dataset(path)
+    held = to_device(back, fit_scaling(back, normalize_observations=False)).observation
+    assert back.observation.nbytes > 2**20
+    assert np.shares_memory(np.asarray(held), back.observation)
+    np.testing.assert_array_equal(back.observation, dataset.observation)
 
 
 def test_frames_make_the_round_trip_and_are_stored_once(tmp_path: Path) -> None:

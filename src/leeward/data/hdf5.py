@@ -64,7 +64,11 @@ def read_column(file: h5py.File, key: str) -> np.ndarray:
     if on_disk() and size >= SMALL:
         return _mapped(file, item)
     check_fits(place, size)
-    return np.asarray(item[()])
+    if size < SMALL or item.dtype.kind not in "biuf":
+        return np.asarray(item[()])
+    column = allocate(item.shape, item.dtype)
+    item.read_direct(column)
+    return column
 
 
 def _mapped(file: h5py.File, item: h5py.Dataset) -> np.ndarray:
