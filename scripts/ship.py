@@ -48,8 +48,9 @@ the recording; from {shortest:,} to {longest:,} steps, median {median:,.0f} |
 {command}
 ```
 
-The same machine and versions give the same rows again ({versions}); others give rows like them. \
-The versions, the command and the returns are in the file too, under `metadata/`.
+The same machine, versions and number of threads give the same rows again ({versions}); others \
+give rows like them. The versions, the command and the returns are in the file too, under \
+`metadata/`.
 
 ## License
 
