@@ -98,7 +98,7 @@ def test_the_defaults_are_the_paper_s() -> None:
 
 
 def test_the_presets_have_the_example_s_heads_and_weights() -> None:
-    heads = {"hidden": (), "head_hidden": (512,)}
+    heads = {"hidden": (), "head_hidden": (512,), "scale_images": False}
     assert discrete_crr.ALGORITHM.presets == {
         "tianshou": heads | {"cql_weight": 10.0},
         "tianshou-breakout-1e6": heads | {"cql_weight": 50.0},
