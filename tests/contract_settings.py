@@ -16,8 +16,11 @@ from leeward.config import float_fields, from_json, to_json
 from leeward.types import Algorithm
 from subjects import FACTORS, Subject, leaves, same, small_config
 
-OUTSIDE = {"normalize_observations": "applied to the data before the program: see test_engine.py"}
-"""Settings that the engine uses and the algorithm cannot see, each with the reason."""
+OUTSIDE = {
+    "normalize_observations": "applied to the data before the program: see test_engine.py",
+    "scale_images": "of images, which no subject has: see test_discrete_images.py",
+}
+"""Settings that no subject's program can show, each with the reason."""
 
 
 def changed(value: Any, hint: Any) -> list[Any]:

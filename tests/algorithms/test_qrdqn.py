@@ -107,6 +107,6 @@ def test_the_action_with_the_highest_mean_is_taken() -> None:
 def test_the_presets_are_the_paper_s_and_tianshou_s() -> None:
     assert ALGORITHM.presets == {
         "paper": {"lr": 5e-5, "adam_eps": 0.0003125, "target_every": 10_000},
-        "tianshou": {"double": True},
+        "tianshou": {"double": True, "scale_images": False},
     }
     assert Config().quantiles == 200

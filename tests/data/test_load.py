@@ -130,8 +130,8 @@ def test_addresses_are_fetched_into_the_cache(cache: Path, tmp_path: Path) -> No
 
 REFUSED = {
     "hoper-medium-v2": (
-        "unknown data set 'hoper-medium-v2'. Did you mean hopper-medium-v2 or hopper-medium-v1 or "
-        "hopper-medium-v0? Give a name ('leeward list datasets' shows them), a path, an address "
+        "unknown data set 'hoper-medium-v2'. Did you mean hopper-medium-v2 or hopper-medium-v4 or "
+        "hopper-medium-v1? Give a name ('leeward list datasets' shows them), a path, an address "
         "or a Minari id"
     ),
     "no/such/file.hdf5": "no such file: no/such/file.hdf5",
