@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -73,23 +74,26 @@ def ship(source: Path, data: Path = DATA) -> Path:
         names = ("observations", "actions", "rewards", "terminals", "timeouts")
         column = {name: read_column(file, name) for name in names}
         metadata = read_metadata(file)
-    count = len(column["rewards"])
-    if not LEAST <= count <= MOST:
-        raise SystemExit(
-            f"{source} has {count:,} transitions, not {LEAST:,} to {MOST:,}: collect "
-            "it again with another --transitions"
-        )
     path = data / "shipped" / source.name
-    write_d4rl(
-        path,
-        observation=column["observations"],
-        action=column["actions"],
-        reward=column["rewards"],
-        termination=column["terminals"],
-        truncation=column["timeouts"],
-        metadata=metadata,
-    )
-    dataset = load_dataset(path)
+    path.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=data) as folder:  # an older set stays until this one fits
+        made = Path(folder) / source.name
+        write_d4rl(
+            made,
+            observation=column["observations"],
+            action=column["actions"],
+            reward=column["rewards"],
+            termination=column["terminals"],
+            truncation=column["timeouts"],
+            metadata=metadata,
+        )
+        dataset = load_dataset(made)
+        if not LEAST <= dataset.transitions <= MOST:
+            raise SystemExit(
+                f"{source} has {dataset.transitions:,} transitions, not {LEAST:,} to {MOST:,}: "
+                "collect it again with another --transitions"
+            )
+        made.replace(path)
     path.with_suffix(".md").write_text(card(path, dataset, metadata), "utf-8")
     registry = data / "registry" / "shipped.json"
     known = json.loads(registry.read_text("utf-8"))

@@ -49,8 +49,9 @@ def make_replay(spec: Spec, rows: int) -> Replay:
     return Replay(data, jnp.zeros(rows, bool))
 
 
-def write_row(replay: Replay, transition: Transition, row: Int[Array, ""]) -> Replay:
-    """The replay with one row set."""
+@partial(jax.jit, donate_argnums=0)
+def remember(replay: Replay, transition: Transition, row: Int[Array, ""]) -> Replay:
+    """The replay with one row set, in place."""
     data = replay.data
     assert data.next_observation is not None
     return Replay(
@@ -63,10 +64,6 @@ def write_row(replay: Replay, transition: Transition, row: Int[Array, ""]) -> Re
         ),
         replay.truncation.at[row].set(transition.truncation),
     )
-
-
-remember = jax.jit(write_row, donate_argnums=0)
-"""`write_row` in place."""
 
 
 @partial(jax.jit, donate_argnums=1)

@@ -155,7 +155,7 @@ ALGORITHM = Algorithm(
     policy=policy,
     act=act,
     actions=("discrete",),
-    presets={
-        "tianshou": {"hidden": (), "head_hidden": (512,), "scale_images": False}
-    },  # examples/offline/atari_bcq.py
+    presets={  # examples/offline/atari_bcq.py
+        "tianshou": {"hidden": (), "head_hidden": (512,), "scale_images": False},
+    },
 )

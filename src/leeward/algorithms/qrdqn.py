@@ -122,9 +122,7 @@ ALGORITHM = Algorithm(
     actions=("discrete",),
     presets={
         "paper": {"lr": 5e-5, "adam_eps": 0.01 / 32, "target_every": 10_000},
-        "tianshou": {
-            "double": True,
-            "scale_images": False,
-        },  # examples/atari/atari_qrdqn.py; n_step 3 there online
+        # examples/atari/atari_qrdqn.py; n_step 3 there online
+        "tianshou": {"double": True, "scale_images": False},
     },
 )

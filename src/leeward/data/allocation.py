@@ -24,7 +24,7 @@ BLOCK_BYTES = 2**24
 """Bytes that a pass over a large array takes at once; ours: past any row, far below any memory."""
 
 SMALL = 2**20
-"""Bytes up to which an array is kept in memory all the same; ours."""
+"""Bytes up to which an array is kept in memory all the same, wherever that begins; ours."""
 
 ALIGNMENT = 64
 """Memory that begins at a multiple of so many bytes is used as it is by JAX on CPU, which copies
