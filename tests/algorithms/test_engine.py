@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ import leeward
 from leeward import devices, engine
 from leeward.algorithms import ALGORITHMS
 from leeward.config import to_json
+from leeward.data.sampling import fit_scaling, to_device
 from leeward.types import Phase
 from subjects import UPDATES, small_config, small_dataset
 
@@ -129,3 +131,18 @@ def test_normalized_observations_are_what_training_and_the_policy_see(tmp_path: 
     np.testing.assert_array_equal(plain["scaling/observation_mean"], np.zeros(3))
     for part, expected in (("mean", used.mean(axis=0)), ("std", used.std(axis=0) + 1e-3)):
         np.testing.assert_allclose(scaled[f"scaling/observation_{part}"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bc", "iql"])
+def test_a_chunk_copies_no_weights(name: str) -> None:
+    algorithm, dataset = ALGORITHMS[name], small_dataset("continuous")
+    config = algorithm.config_type(hidden=(37, 37), batch_size=4)
+    index, phase = len(algorithm.phases) - 1, algorithm.phases[-1]
+    data = to_device(dataset, fit_scaling(dataset, config.normalize_observations))
+    stacked, key = engine.stack_configs(config, [{}]), engine.run_keys([0])
+    state = engine.init_states(algorithm.init, dataset.spec, stacked, key)
+    given = phase, index, stacked, state, data, key
+    numbers = engine.zero_means(*given), jnp.int32(0), jnp.int32(1)
+    program = str(engine.run_chunk.lower(*given, *numbers).compile().as_text())
+    assert "f32[37,37]" in program
+    assert re.findall(r"= f32\[37,37\]\S* copy\(", program) == []
